@@ -17,7 +17,7 @@ from mezzotint.data.cache.entries import TextCache
 from mezzotint.data.files import columns
 from mezzotint.errors import CheckpointError, MezzotintError
 from mezzotint.families.sd import Family
-from mezzotint.outside import NoPlainFile
+from mezzotint.outside import NotRegularFile
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import CHECKPOINT_SCHEMA, RunFolder
 from mezzotint.sampling import prompt_file
@@ -54,7 +54,7 @@ def put(request: pytest.FixtureRequest) -> Callable[[Path], Path]:
 def test_only_regular_files_are_read(put: Callable[[Path], Path], tmp_path: Path) -> None:
     path = put(tmp_path / "x.json")
     for read in (outside.open_plain, outside.read_bytes, outside.read_text, outside.read_json, outside.read_lines):
-        with pytest.raises(NoPlainFile, match="not a regular file"):
+        with pytest.raises(NotRegularFile, match="not a regular file"):
             read(path)
 
 
@@ -153,7 +153,7 @@ def test_file_size_is_limited(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     with path.open("wb") as file:
         file.truncate(outside.SMALL + 1)
-    with pytest.raises(NoPlainFile, match="larger than 4,000,000 bytes, with 4,000,001"):
+    with pytest.raises(NotRegularFile, match="larger than 4,000,000 bytes, with 4,000,001"):
         outside.read_json(path)
     assert len(outside.read_bytes(path, limit=outside.SMALL + 1)) == outside.SMALL + 1
 

@@ -18,7 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO, cast
 
 from mezzotint import __version__, startup
-from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, VisibleStream, most_alike
+from mezzotint.errors import (
+    MezzotintError,
+    OutOfMemory,
+    RecipeError,
+    Stopped,
+    StorageError,
+    VisibleStream,
+    find_closest,
+)
 from mezzotint.tasks.reading.commands import COMMANDS, Command
 from mezzotint.tasks.reading.parser import parser_of
 
@@ -140,7 +148,7 @@ def _command(name: str, rest: Sequence[str]) -> Command:
     commands = {command.name: command for command in COMMANDS}
     if name in commands:
         return commands[name]
-    near = most_alike(name, commands)
+    near = find_closest(name, commands)
     if name in _MEANT:
         import shlex
 

@@ -58,8 +58,8 @@ def arm(text: str) -> None:
     point or action."""
     _armed.clear()
     for part in filter(None, text.split(",")):
-        place, _, action = part.partition(":")
-        point, _, count = place.partition("@")
+        location, _, action = part.partition(":")
+        point, _, count = location.partition("@")
         if point not in POINTS:
             raise ValueError(f"there is no point {point!r}; known: {', '.join(POINTS)}")
         if action.partition("=")[0] not in (*_SIGNALS, "raise", "enospc", "sleep"):

@@ -95,10 +95,10 @@ class TextEmbedding:
     pooled: Tensor | None = None
     lengths: tuple[int, ...] | None = None
 
-    def to(self, place: device | str) -> TextEmbedding:
+    def to(self, target: device | str) -> TextEmbedding:
         """A copy on a device."""
-        mask, pooled = (None if t is None else t.to(place) for t in (self.mask, self.pooled))
-        return replace(self, states=self.states.to(place), mask=mask, pooled=pooled)
+        mask, pooled = (None if t is None else t.to(target) for t in (self.mask, self.pooled))
+        return replace(self, states=self.states.to(target), mask=mask, pooled=pooled)
 
     def zero_samples(self, dropped: Tensor | None) -> TextEmbedding:
         """Zeros for some samples, states and pooled. dropped: (B,) bool, or None for none of them."""

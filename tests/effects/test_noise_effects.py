@@ -13,7 +13,7 @@ import torch
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.settings.reading.read import read_text
-from mezzotint.settings.resume_rules import differences
+from mezzotint.settings.resume_rules import find_differences
 from mezzotint.settings.sections.objective import ObjectiveSettings
 
 Prepare = Callable[..., Any]
@@ -150,5 +150,5 @@ def test_seed_minus_one_is_drawn_once_per_run(prepare: Prepare) -> None:
     assert again.trainer.progress.step == 2
     assert again.step().report.losses == known.step().report.losses
     recorded = values["recipe"]
-    assert "run.seed" not in [one.path for one in differences(recorded, read_text("run: {seed: -1}").recipe)]
-    assert "run.seed" in [one.path for one in differences(recorded, read_text("run: {seed: 5}").recipe)]
+    assert "run.seed" not in [one.path for one in find_differences(recorded, read_text("run: {seed: -1}").recipe)]
+    assert "run.seed" in [one.path for one in find_differences(recorded, read_text("run: {seed: 5}").recipe)]

@@ -196,7 +196,7 @@ def test_flipped_bit_in_a_stored_conversion_is_noticed(tmp_path: Path, pickles_r
     whole = copy.read_bytes()
     copy.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
     assert pickled.as_safetensors(tmp_path / "x.ckpt", store).read_bytes() == whole
-    dead = copy.with_name(durable.aside_of(copy).name.replace(str(os.getpid()), "4194305"))
+    dead = copy.with_name(durable.temporary_path(copy).name.replace(str(os.getpid()), "4194305"))
     dead.write_bytes(b"half")
     copy.unlink()
     assert pickled.as_safetensors(tmp_path / "x.ckpt", store).read_bytes() == whole

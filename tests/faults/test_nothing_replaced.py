@@ -45,7 +45,7 @@ def test_destination_is_replaced_only_with_the_option(
     assert (tmp_path / "precious").read_text() == "mine", "the target of the link"
     whole = _content(target)
     with monkeypatch.context() as patch:
-        patch.setattr(durable, "take_place", _failing)
+        patch.setattr(durable, "move_into_place", _failing)
         assert ran("--replace") != 0
     assert _content(target) == whole, "the old one is there until the new one is whole"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["precious", form])

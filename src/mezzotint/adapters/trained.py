@@ -23,7 +23,7 @@ from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.adapters.networks import AdapterShape
-from mezzotint.errors import WeightsError, did_you_mean, most_alike
+from mezzotint.errors import WeightsError, did_you_mean, find_closest
 from mezzotint.settings.sections.adapter import AdapterSettings
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.model_files import ModelFiles
@@ -55,7 +55,7 @@ class TrainedAdapter:
         """The adapter of a recipe. Raises WeightsError E1437 for layers that do not exist, E1440 for a file of another
         kind, and what reading the file raises."""
         names, settings = LayerNames.of(model_files), model.adapter
-        folders = {part: model_files.spec.folders[part] for part in model.adapted}
+        folders = {part: model_files.spec.folders[part] for part in model.adapted_parts}
         if settings.path is not None:
             denoisers = [folder for folder in folders.values() if folder in names.denoisers]
             only = denoisers[0] if len(denoisers) == 1 else None
@@ -217,7 +217,7 @@ def _require_part(setting: str, entry: str, folders: Mapping[str, str], names: L
     first, slash, rest = entry.partition("/")
     if not slash or any(fnmatchcase(part, first) for part in folders):
         return
-    near = None if first in names.shapes else most_alike(first, folders)
+    near = None if first in names.shapes else find_closest(first, folders)
     remedy = f"write {near}/{rest}" if near else f"add {first} to model.train, or remove {entry}"
     raise WeightsError(
         f"model.adapter.{setting}: {entry} is for {first}, but model.train is {', '.join(folders)}; {remedy}",
@@ -271,7 +271,7 @@ def _shapes_of(initial: Adapter, model: ModelSettings, folders: Mapping[str, str
     if other or missing:
         raise WeightsError(
             f"model.adapter.path: {model.adapter.path} changes {', '.join(initial.components)}, but model.train is "
-            f"{', '.join(model.adapted)}; train the same parts",
+            f"{', '.join(model.adapted_parts)}; train the same parts",
             code="E1440",
         )
     method = _method_of(initial, model.adapter.path)

@@ -112,7 +112,7 @@ class ModelFamily(ABC):
         assert only is None or set(only) <= set(cls.spec.parts), only
         parts = [part for part in files.parts if only is None or part in only]
         networks = {part: files.network(part, (forms or {}).get(part, FLOAT32)) for part in parts}
-        with converting_config_errors(files.settings.described_by):
+        with converting_config_errors(files.settings.config_source):
             return cls(files, networks)
 
     @classmethod

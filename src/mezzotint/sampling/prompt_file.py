@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, NoReturn, cast, get_args
 from mezzotint import outside, registry
 from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.settings.reading import yaml_rules
-from mezzotint.settings.reading.yaml_rules import Place
-from mezzotint.settings.sections.sample import SolverName, solver_named
+from mezzotint.settings.reading.yaml_rules import KeyPath
+from mezzotint.settings.sections.sample import SolverName, parse_solver
 
 NEW_EACH_TIME = -1
 """A seed that stands for another one at each drawing."""
@@ -136,7 +136,7 @@ def read(path: Path) -> PromptFile:
     """A `.json` file by its keys, any other as text. Raises RecipeError E1073 that names file and line."""
     try:
         text = outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig")
-    except outside.NoPlainFile as error:
+    except outside.NotRegularFile as error:
         raise RecipeError(f"{path}: {error.strerror}, so not a list of prompts", code="E1073") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
@@ -222,7 +222,7 @@ class _Document:
         lines = tuple(self._line(sample, ("samples", number), seed) for number, sample in enumerate(samples))
         return PromptFile(lines, settings, at_start, batches, tuple(dict.fromkeys(self._notes)))
 
-    def _line(self, sample: Any, place: Place, seed: int | None) -> Line:
+    def _line(self, sample: Any, place: KeyPath, seed: int | None) -> Line:
         if isinstance(sample, dict) and any(self._ours.get(key, key) == "size" for key in sample):
             sample = {key: value for key, value in sample.items() if key != "aspect_ratio"}
         options = self._settings(sample, place, _OF_ONE)
@@ -244,7 +244,7 @@ class _Document:
             where=f"{self._path} {_words_of(place)}",
         )
 
-    def _settings(self, tree: Any, place: Place, more: Sequence[str]) -> dict[str, Any]:
+    def _settings(self, tree: Any, place: KeyPath, more: Sequence[str]) -> dict[str, Any]:
         """What is said for all, or of one, by our names. more: keys besides those that both know."""
         ours = [key for key in _RULES if key in more or key not in (*_OF_ONE, *_OF_ALL)]
         known = [*ours, *(key for key, name in self._ours.items() if name in ours or (not name and more == _OF_ALL))]
@@ -269,21 +269,21 @@ class _Document:
             settings[name] = value
         return settings
 
-    def _solver(self, name: str, place: Place) -> SolverName:
+    def _solver(self, name: str, place: KeyPath) -> SolverName:
         known, solver = get_args(SolverName), name
         for other in self._others:
             solver, notes = other.read_solver(solver)
             self._notes += [f"{self._path}: {note}" for note in notes]
-        if solver_named(solver) not in known:
+        if parse_solver(solver) not in known:
             self._refuse(place, f"there is no solver {name!r}", did_you_mean(name, known, _all(known)))
-        return cast(SolverName, solver_named(solver))
+        return cast(SolverName, parse_solver(solver))
 
-    def _checked(self, value: Any, place: Place, rule: _Rule) -> Any:
+    def _checked(self, value: Any, place: KeyPath, rule: _Rule) -> Any:
         if not rule.fits(value):
             self._refuse(place, f"is {_shown(value)}" if value != [] else "is empty", rule.remedy)
         return value
 
-    def _refuse(self, place: Place, what: str, remedy: str) -> NoReturn:
+    def _refuse(self, place: KeyPath, what: str, remedy: str) -> NoReturn:
         line = yaml_rules.line_of(self._text, place)
         where = f"{self._path} line {line}" if line else f"{self._path}"
         words = _words_of(place)
@@ -294,7 +294,7 @@ def _others() -> list[ModuleType]:
     return [registry.find(FOLDER, name) for name in registry.names(FOLDER, skip_unimported=True)]
 
 
-def _words_of(place: Place) -> str:
+def _words_of(place: KeyPath) -> str:
     return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in place).removeprefix(".")
 
 

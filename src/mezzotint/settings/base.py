@@ -53,13 +53,13 @@ class Section(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _refuse_contradictions(self) -> Self:
         for sentence in self.contradictions():
             raise ValueError(sentence)
         return self
 
     @model_validator(mode="after")
-    def _is_within_float32(self) -> Self:
+    def _refuse_large_numbers(self) -> Self:
         for name, value in self:
             if isinstance(value, float) and abs(value) > LARGEST:
                 raise ValueError(f"{name} is {value:g}, too large to compute with; write at most {LARGEST:g}")

@@ -102,7 +102,7 @@ def _model_line(recipe: Recipe) -> str:
     if recipe.model.weights == "random":
         return (
             f"{recipe.model.family}, randomly initialized with seed {recipe.run.seed} from the configurations in "
-            f"{recipe.model.described_by}; it has learned nothing yet{skip}"
+            f"{recipe.model.config_source}; it has learned nothing yet{skip}"
         )
     return f"{recipe.model.family} from {recipe.model.path}{skip}"
 

@@ -93,7 +93,7 @@ def of_patterns(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collect
     patterns = [("model.freeze", recipe.model.freeze, every)]
     rules = {f"optim.part_optimizer.{part}": rule for part, rule in recipe.optim.part_optimizer.items()}
     for where, rule in ({"optim.optimizer": recipe.optim.optimizer} | rules).items():
-        patterns.append((f"{where}.no_decay", rule.undecayed, list(trained)))
+        patterns.append((f"{where}.no_decay", rule.no_decay_patterns, list(trained)))
     return [
         f"{where}: {' and '.join(unmet)} {'names' if len(unmet) == 1 else 'name'} nothing in this model"
         for where, texts, names in patterns

@@ -42,7 +42,7 @@ def forms_read(
         shared = model.train
     if "denoiser" in shared and recipe.run.runtime == "fsdp" and model.weights == "files":
         forms["denoiser"] = replace(forms["denoiser"], is_later=True)
-    if model.tokens.are_there or (model.has_adapter and model.adapter.init == "pissa"):
+    if model.tokens.has_any or (model.has_adapter and model.adapter.init == "pissa"):
         return {part: FLOAT32 if part in model.train else form for part, form in forms.items()}
     return {part: form if part in shared else replace(form, device=device) for part, form in forms.items()}
 

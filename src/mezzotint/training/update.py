@@ -293,8 +293,8 @@ def _groups(trained: Iterable[str], settings: OptimSettings) -> list[Group]:
     for part, names in names_of.items():
         optimizer = settings.part_optimizer.get(part, settings.optimizer)
         # `weight_decay.resolve_no_decay` adds many exact names, which are looked up in a set
-        exact_names = frozenset(optimizer.undecayed)
-        patterns = [without_prefix(name) for name in optimizer.undecayed if any(sign in name for sign in "*?[")]
+        exact_names = frozenset(optimizer.no_decay_patterns)
+        patterns = [without_prefix(name) for name in optimizer.no_decay_patterns if any(sign in name for sign in "*?[")]
         for name in names:
             undecayed = name in exact_names or any(fnmatchcase(name, pattern) for pattern in patterns)
             key = f"{part}.no_decay" if undecayed else part
@@ -310,7 +310,7 @@ def _refuse_unmatched(settings: OptimSettings, names_of: Mapping[str, Sequence[s
     others = set(names_of) - set(settings.part_optimizer)
     for path, (parts, optimizer) in ({"optim.optimizer": (others, settings.optimizer)} | of_parts).items():
         names = {name for part in parts for name in names_of.get(part, ())}
-        for pattern in optimizer.undecayed if parts else ():
+        for pattern in optimizer.no_decay_patterns if parts else ():
             if pattern in names or pattern.startswith(MAY_BE_IDLE):
                 continue
             if not any(fnmatchcase(name, pattern) for name in names):

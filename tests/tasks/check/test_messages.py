@@ -67,7 +67,7 @@ def test_check_ends_with_memory_verdict_and_its_own_exit_status(
 )
 def test_memory_advice_omits_settings_already_in_use(settings: list[str], words: str) -> None:
     recipe = read_text("data: {batch_size: 8}", overrides=settings).recipe
-    said = advice.less_memory(recipe)
+    said = advice.suggest_less_memory(recipe)
     assert said.startswith(words)
     assert ("gradient_checkpointing" in said) != recipe.run.gradient_checkpointing.enabled
 

@@ -276,10 +276,10 @@ def _words(value: Mapping[str, Any]) -> list[str]:
 
 
 def _problem_json(problem: Problem) -> dict[str, Any]:
-    what = f"{problem.what}; {problem.remedy}" if problem.remedy else problem.what
+    message = f"{problem.message}; {problem.remedy}" if problem.remedy else problem.message
     return {
         "where": make_printable(problem.where),
-        "what": make_printable(what),
+        "what": make_printable(message),
         "code": problem.code,
         "line": problem.line,
     }
@@ -308,8 +308,8 @@ def _run_check(line: list[str], folder: Path) -> dict[str, Any]:
             check=False, timeout=_CHECK_SECONDS, cwd=folder,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        what = f"The check was stopped after {_CHECK_SECONDS} s."
-        return {"status": -1, "verdict": what, "problems": [], "text": ""}
+        message = f"The check was stopped after {_CHECK_SECONDS} s."
+        return {"status": -1, "verdict": message, "problems": [], "text": ""}
     report, errors = (make_printable(part.decode("utf-8", "replace")) for part in (done.stdout, done.stderr))
     problems = [_parse_problem(*match.groups()) for match in _REPORTED.finditer(errors)] if done.returncode else []
     return {
@@ -327,7 +327,7 @@ def _verdict(status: int, report: str) -> str:
     return f"This recipe {words}."
 
 
-def _parse_problem(code: str, what: str) -> dict[str, Any]:
+def _parse_problem(code: str, message: str) -> dict[str, Any]:
     """A problem in the output of a check, with the setting that it names."""
-    where = next((word for word in re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", what) if word in by_path()), "")
-    return {"where": where, "what": what, "code": code, "line": None}
+    where = next((word for word in re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", message) if word in by_path()), "")
+    return {"where": where, "what": message, "code": code, "line": None}

@@ -305,7 +305,7 @@ class LayerFiles:
     def _add_problems(self, name: str, error: RecipeError) -> None:
         for problem in error.problems:
             line = f":{problem.line}" if problem.line else ""
-            what = problem.what
+            what = problem.message
             if what.startswith("the top of a recipe "):
                 what = "has no keys such as main_prompt and tags"
             hint = f" ({problem.remedy})" if problem.remedy else ""

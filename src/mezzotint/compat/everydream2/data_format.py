@@ -65,7 +65,7 @@ def read_manifest(path: Path) -> list[dict[str, Any]]:
     try:
         data = outside.read_bytes(path, limit=MAX_MANIFEST_BYTES)
         entries = outside.parse_json(data.decode("utf-8-sig"))
-    except outside.NoPlainFile as error:
+    except outside.NotRegularFile as error:
         raise DatasetError(f"{path}: {error.strerror}; give several manifests in data.path", code="E1217") from error
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}; data.path names the manifest", code="E1201") from error

@@ -328,7 +328,7 @@ class Dialect:
         settings = {"schema": 1, **draft.settings}
         return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines)
 
-    def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...], dict[str, str]]:
+    def translate_tool(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...], dict[str, str]]:
         """Translates a command of one of `tools`. Returns the arguments of Mezzotint's command, notes, and the foreign
         flag of each option, setting and positional file name. Raises RecipeError E1018 for a command without a tool,
         and as `translate`."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mezzotint.errors import Problem, did_you_mean, most_alike
+from mezzotint.errors import Problem, did_you_mean, find_closest
 
 Form = Literal["text", "texts", "whole", "number", "numbers", "switch"]
 Value = str | int | float | bool | tuple[str, ...] | tuple[float, ...] | None
@@ -115,7 +115,7 @@ def _find_spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | 
         shown = ", ".join(f"--{flag}" for flag in fits[:4]) + (", …" if len(fits) > 4 else "")
         parsed.problems.append(Problem(typed, f"may be {shown}", "write it out", "E1016"))
         return None
-    near = most_alike(typed.lstrip("-").replace("-", "_"), specs)
+    near = find_closest(typed.lstrip("-").replace("-", "_"), specs)
     remedy = f"did you mean --{near}?" if near else "the script has no such flag"
     parsed.problems.append(Problem(typed, "unknown flag", remedy, "E1016"))
     return None

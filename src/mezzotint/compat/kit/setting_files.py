@@ -13,7 +13,7 @@ from typing import Any
 from mezzotint import outside
 from mezzotint.compat.kit import reading
 from mezzotint.compat.kit.reading import Parsed, Spec, Value
-from mezzotint.errors import Problem, did_you_mean, most_alike
+from mezzotint.errors import Problem, did_you_mean, find_closest
 
 _LIMIT = 4_000_000
 """Largest size of a file, in bytes: about a thousand times a usual one."""
@@ -61,7 +61,7 @@ def _load(name: str) -> tuple[dict[str, Any], str]:
 
     try:
         tree = outside.parse_json(outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig"), pairs=once)
-    except outside.NoPlainFile as error:
+    except outside.NotRegularFile as error:
         return {}, f"{name} is not a settings file: {error.strerror}"
     except OSError as error:
         return {}, f"{name} cannot be read: {error.strerror}"
@@ -99,7 +99,7 @@ def _suggest_key(key: str, specs: Mapping[str, Spec]) -> str:
     inside = f"{home}." if home else ""
     levels = {known.removeprefix(inside).partition(".")[0] for known in specs if known.startswith(inside)} - set(beside)
     beside |= {level: f"{inside}{level}" for level in levels}
-    near = most_alike(last, beside, cutoff=0.7)
+    near = find_closest(last, beside, cutoff=0.7)
     if near is not None:
         return f"did you mean {beside[near]}?"
     return did_you_mean(key, specs, "the trainer has no such key", cutoff=0.8)

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from mezzotint.compat.kit import setting_files
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.reading import format_value
-from mezzotint.errors import Problem, did_you_mean, most_alike
+from mezzotint.errors import Problem, did_you_mean, find_closest
 from mezzotint.settings.reading import yaml_rules
-from mezzotint.settings.reading.yaml_rules import Place
+from mezzotint.settings.reading.yaml_rules import KeyPath
 
 ParamKind = Literal["text", "whole", "number", "switch", "list", "object", "any"]
 _KINDS: Mapping[type, ParamKind] = {
@@ -83,8 +83,8 @@ class Node:
 
     config: Config
     name: str
-    place: Place
-    inside: Place
+    place: KeyPath
+    inside: KeyPath
     values: Mapping[str, Any]
     written: frozenset[str]
 
@@ -104,7 +104,7 @@ class Node:
         self.config.refuse((*self.inside, key) if key else (*self.place, "target"), what, remedy, code)
 
 
-def flag_of(place: Place) -> str:
+def flag_of(place: KeyPath) -> str:
     """The draft's flag of a key of the file."""
     return "yaml:" + ".".join(str(part) for part in place)
 
@@ -123,12 +123,12 @@ class Config:
         draft.files = {**draft.files, **dict.fromkeys(flags, self.file)}
         draft.named = draft.named | frozenset(flags)
 
-    def refuse(self, place: Place, what: str, remedy: str = "", code: str = "E1018") -> None:
+    def refuse(self, place: KeyPath, what: str, remedy: str = "", code: str = "E1018") -> None:
         """Adds a problem of a place in the file, with its line."""
         where = f"{'.'.join(str(part) for part in place)} in {self.file}"
         self.draft.problems.append(Problem(where, what, remedy, code, self.document.line_near(place)))
 
-    def at(self, place: Place) -> Any:
+    def at(self, place: KeyPath) -> Any:
         """The value at a place, or None."""
         here: Any = self.tree
         for part in place:
@@ -138,13 +138,13 @@ class Config:
                 return None
         return here
 
-    def require(self, place: Place, role: str) -> Node | None:
+    def require(self, place: KeyPath, role: str) -> Node | None:
         """As `node`, with a problem if there is no such object."""
         if self.at(place) is None:
             self.refuse(place, "is missing", "see the shipped YAML files", "E1017")
         return self.node(place, role)
 
-    def section(self, place: Place, params: Params) -> Node:
+    def section(self, place: KeyPath, params: Params) -> Node:
         """A plain mapping of keys, without a target."""
         tree = self.at(place)
         if tree is not None and not isinstance(tree, dict):
@@ -152,7 +152,7 @@ class Config:
             tree = None
         return self._with_values("", place, place, tree or {}, params)
 
-    def node(self, place: Place, role: str) -> Node | None:
+    def node(self, place: KeyPath, role: str) -> Node | None:
         """The object at a place, whose target must have a role; None if there is none or it is invalid."""
         tree = self.at(place)
         if tree is None:
@@ -172,7 +172,7 @@ class Config:
             self.refuse((*place, key), "is next to target and params, where it is not read", code="E1016")
         return self._with_values(name, place, (*place, "params"), entries or {}, target.params)
 
-    def nodes(self, place: Place, role: str) -> Iterator[Node]:
+    def nodes(self, place: KeyPath, role: str) -> Iterator[Node]:
         """The objects of a list."""
         items = self.at(place)
         if items is not None and not isinstance(items, list):
@@ -181,12 +181,12 @@ class Config:
         nodes = (self.node((*place, index), role) for index in range(len(items or ())))
         yield from (node for node in nodes if node is not None)
 
-    def _target(self, place: Place, written: str, name: str, role: str) -> Target | None:
+    def _target(self, place: KeyPath, written: str, name: str, role: str) -> Target | None:
         target = self._targets.get(name)
         remedy, code = "", "E1080"
         if target is None:
             alike = [known for known, one in self._targets.items() if one.role == role and not one.refused]
-            near = most_alike(name, alike, cutoff=0.0)
+            near = find_closest(name, alike, cutoff=0.0)
             what, remedy = f"{written} is not known", f"the nearest {role} is {near}" if near else ""
         elif target.refused:
             what, code = f"{name} {target.refused}", "E1081"
@@ -197,7 +197,9 @@ class Config:
         self.refuse((*place, "target"), what, remedy, code)
         return None
 
-    def _with_values(self, name: str, place: Place, inside: Place, entries: Mapping[str, Any], params: Params) -> Node:
+    def _with_values(
+        self, name: str, place: KeyPath, inside: KeyPath, entries: Mapping[str, Any], params: Params
+    ) -> Node:
         values = {key: param.default for key, param in params.items()}
         self.draft.files = {**self.draft.files, **{flag_of((*inside, key)): self.file for key in params}}
         written = set()
@@ -212,7 +214,7 @@ class Config:
                 written.add(key)
         return Node(self, name, place, inside, values, frozenset(written))
 
-    def _value(self, place: Place, param: Param, raw: Any) -> Any:
+    def _value(self, place: KeyPath, param: Param, raw: Any) -> Any:
         if raw is None:
             return param.default
         value = self._switch(place, raw) if param.kind == "switch" else _of_kind(param.kind, raw)
@@ -226,7 +228,7 @@ class Config:
             self.draft.note(flag_of(place), param.about)
         return value
 
-    def _switch(self, place: Place, raw: Any) -> Any:
+    def _switch(self, place: KeyPath, raw: Any) -> Any:
         if isinstance(raw, str) and raw.lower() in _SWITCHES and raw in (raw.lower(), raw.upper(), raw.capitalize()):
             value = _SWITCHES[raw.lower()]
             self.draft.note(flag_of(place), f"{raw} is read as {value}; YAML 1.2 uses true and false")

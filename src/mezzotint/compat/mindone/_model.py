@@ -8,7 +8,7 @@ from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.mindone import _optim
 from mezzotint.compat.mindone._config import Config, Node, as_list, flag_of
 from mezzotint.compat.mindone._targets import BASE, REFINER, SIZES
-from mezzotint.settings.reading.yaml_rules import Place
+from mezzotint.settings.reading.yaml_rules import KeyPath
 
 _HERE = ("model", "params")
 _SIZE_KEYS = ("original_size_as_tuple", "crop_coords_top_left", "target_size_as_tuple")
@@ -195,7 +195,7 @@ def _set_diffusion(config: Config, *, is_inference: bool) -> None:
     _set_loss(config.draft, loss)
 
 
-def _inside_or(config: Config, loss: Node | None, key: str, outside: Place, role: str) -> Node | None:
+def _inside_or(config: Config, loss: Node | None, key: str, outside: KeyPath, role: str) -> Node | None:
     """An object inside the loss, as in Stability's files, or inside `outside`."""
     if loss is None:
         return None

@@ -93,7 +93,7 @@ class Files(ModelFiles):
                 code="E1401",
             )
         root = path if path.is_dir() else path.parent
-        there = {"denoiser": _find_denoiser(settings.described_by, settings.config)}
+        there = {"denoiser": _find_denoiser(settings.config_source, settings.config)}
         vae = _find_vae(settings.vae, root)
         if vae is not None:
             there["vae"] = vae

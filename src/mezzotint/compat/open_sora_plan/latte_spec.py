@@ -97,7 +97,7 @@ CLASSES = ("LatteT2V", "LatteTransformer3DModel")
 """Class names in a denoiser's configuration: as released, and in diffusers' layout."""
 
 
-def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return config.get("_class_name") in CLASSES
 
 
@@ -120,5 +120,5 @@ SPEC = FamilySpec(
     settings=LatteSettings,
     advice=("flips",),
     tensor_names=r"temporal_transformer_blocks\.|\.temp_block\.",
-    holds=_holds,
+    holds=_matches,
 )

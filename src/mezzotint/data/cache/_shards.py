@@ -103,7 +103,7 @@ class Shard:
             with outside.open_plain(self.index_path) as file:
                 file.seek(self._seen)
                 data = file.read()
-        except (FileNotFoundError, outside.NoPlainFile):
+        except (FileNotFoundError, outside.NotRegularFile):
             return np.zeros(0, dtype=RECORD)
         data = data[: len(data) - len(data) % RECORD.itemsize]
         self._seen += len(data)

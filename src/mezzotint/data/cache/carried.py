@@ -62,7 +62,7 @@ def download_indexes(path: Path, *, keep_gb: float) -> int:
                           "kept": os.fspath(folder / "catalogues" / remote.FOLDER), "keep_gb": keep_gb}  # fmt: skip
                 durable.write_json(path_here.with_suffix(ORIGIN), origin)
             else:
-                with columns.converting_errors(path_here), durable.swapped_in(path_here) as temporary:
+                with columns.converting_errors(path_here), durable.replace_atomically(path_here) as temporary:
                     remote.with_retries(path / name, partial(system.get_file, f"{base}/{name}", os.fspath(temporary)))
             record[name], count = stats[name], count + 1
     return count

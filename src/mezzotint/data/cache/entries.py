@@ -444,7 +444,7 @@ def write_durably(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         durable.sweep(path.parent, path.name)
-        with durable.swapped_in(path) as temporary:
+        with durable.replace_atomically(path) as temporary:
             temporary.write_bytes(data)
     except OSError as error:
         raise write_error(path.parent, error, len(data)) from error

@@ -184,7 +184,7 @@ def _note(files: KnownFiles, i: int) -> str:
 def _read_journal(files: KnownFiles, journal: Path, max_pixels: int) -> None:
     try:
         lines = outside.read_text(journal, limit=outside.LOGGED, encoding="ascii", errors="replace").splitlines()
-    except (FileNotFoundError, outside.NoPlainFile):
+    except (FileNotFoundError, outside.NotRegularFile):
         return
     probes: dict[tuple[str, tuple[int, ...]], Probe] = {}
     for line in lines:

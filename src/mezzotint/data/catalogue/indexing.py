@@ -160,8 +160,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     if settings.has_clips:
         beside = {name for name in type(settings.clips).model_fields if name.startswith("images")}
         depends_on += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
-    if settings.of_format is not None:
-        depends_on += (settings.of_format.model_dump_json(),)
+    if settings.format_settings is not None:
+        depends_on += (settings.format_settings.model_dump_json(),)
     manifests = format_of(settings.format).manifests
     states = [text for source in sources for text in _state(source, manifests)]
     return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(depends_on), *states)[:32]

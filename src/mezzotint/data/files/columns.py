@@ -133,7 +133,7 @@ def write(folder: Path, columns: Columns, about: Mapping[str, Any]) -> None:
     folder with this name is replaced. Raises StorageError E1720."""
     with converting_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    with converting_errors(folder), durable.swapped_in(folder) as temporary:
+    with converting_errors(folder), durable.replace_atomically(folder) as temporary:
         temporary.mkdir()
         files = {name: _write_column(temporary / f"{name}.npy", column) for name, column in columns.items()}
         body = {"about": dict(about), "files": files}
@@ -147,7 +147,7 @@ def read(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         text = outside.read_text(folder / "manifest.json", limit=outside.LISTED)
     except NotADirectoryError as error:
         raise FileNotFoundError(folder) from error
-    except (outside.NoPlainFile, UnicodeDecodeError) as error:
+    except (outside.NotRegularFile, UnicodeDecodeError) as error:
         raise DamagedColumns(f"{folder}: {error}") from error
     try:
         manifest = outside.parse_json(text)

@@ -33,7 +33,7 @@ class Images:
             return path
         with columns.converting_errors(self.folder):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with durable.swapped_in(path, durably=False) as temporary:
+            with durable.replace_atomically(path, durably=False) as temporary:
                 temporary.write_bytes(data)
         self._new.append(path)
         return path

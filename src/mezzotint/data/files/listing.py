@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.assets import DATA
-from mezzotint.errors import DatasetError, most_alike
+from mezzotint.errors import DatasetError, find_closest
 
 _MANY = 100_000
 """Number of files listed by one process; the rest is divided among one process per processor, because the time is spent
@@ -86,7 +86,7 @@ def walk(root: Path, suffixes: Collection[str]) -> Listing:
         reason = "does not exist" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", str(error))
         searched = "" if root.is_absolute() else f" (searched next to the recipe and in {Path.cwd()})"
         shipped = os.listdir(DATA) if len(root.parts) == 1 else []
-        near = most_alike(root.name, [*shipped, *_sibling_folders(root)])
+        near = find_closest(root.name, [*shipped, *_sibling_folders(root)])
         remedy = f"did you mean {root.parent / near}?" if near else "set data.path to the folder of images"
         if "," in root.name:
             remedy = f"for several folders set data.path=[{root}]"

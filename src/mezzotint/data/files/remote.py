@@ -197,7 +197,7 @@ class Fetched:
         return place
 
     def _put(self, place: Path, path: Path, write: Callable[[Path], object]) -> Path:
-        temporary = durable.aside_of(
+        temporary = durable.temporary_path(
             place.with_name(f"{place.name}-{secrets.token_hex(8)}")
         )  # threads may fetch the same file
         with columns.converting_errors(self.folder):
@@ -206,7 +206,7 @@ class Fetched:
             with columns.converting_errors(self.folder):
                 write(temporary)
                 self._unswept += temporary.stat().st_size
-                durable.take_place(temporary, place, durably=False)
+                durable.move_into_place(temporary, place, durably=False)
         finally:
             temporary.unlink(missing_ok=True)
         if self._unswept * 64 >= self.most_bytes:

@@ -73,7 +73,7 @@ class FlowFiles(FolderFiles):
     @classmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
         """See ModelFiles. Raises WeightsError E1401, E1406, E1409, E1222, E1478."""
-        root = settings.described_by
+        root = settings.config_source
         kinds.refuse_adapter(root)
         if root.is_file():
             return cls._in_one_file(root, settings, seed)

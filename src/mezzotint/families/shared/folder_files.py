@@ -71,7 +71,7 @@ class FolderFiles(ModelFiles):
     def described(cls, settings: ModelSettings) -> Self:
         """See ModelFiles."""
         config = settings.config if settings.path.is_file() else None
-        changes = {"weights": "random", "path": settings.described_by, "config": config, "vae": None, "over": ()}
+        changes = {"weights": "random", "path": settings.config_source, "config": config, "vae": None, "over": ()}
         return cls.of(with_values(settings, changes))
 
     @classmethod

@@ -112,7 +112,7 @@ def add_to(family: ModelFamily, settings: ModelSettings) -> None:
     """Adds the learned tokens of `model.tokens` to the loaded text encoders. Raises RecipeError E1473 for a family
     without support, WeightsError E1470 to E1472, and what reading the files raises."""
     tokens = settings.tokens
-    if not tokens.are_there:
+    if not tokens.has_any:
         return
     if not family.spec.supports_learned_tokens:
         supported = " and ".join(spec.name for spec in specs() if spec.supports_learned_tokens)

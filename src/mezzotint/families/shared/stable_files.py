@@ -172,7 +172,7 @@ class StableFiles(FolderFiles):
     @classmethod
     def _in_folder(cls, settings: ModelSettings, seed: int) -> Self:
         """Opens a folder and checks by its small files that it is a model of the family."""
-        root = settings.described_by
+        root = settings.config_source
         kinds.refuse_adapter(root)
         guess = kinds.of_path(root) if root.exists() else None
         if guess is not None:

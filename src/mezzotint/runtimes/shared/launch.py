@@ -46,7 +46,7 @@ class Launch:
         )
 
 
-def take_place(rank: int, processes: int, port: int) -> None:
+def move_into_place(rank: int, processes: int, port: int) -> None:
     """Makes this process one of several on this machine by setting torchrun's variables. port: of the rendezvous."""
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
     os.environ.update({name: str(value) for name, value in place.items()})

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeFloat
 
 from mezzotint.settings.base import ALLOW, NEVER, Section
-from mezzotint.settings.families.base import STRAIGHT_REFUSES, Distilled, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec
 
 
 class FluxSettings(Section):
@@ -28,7 +28,7 @@ class FluxSettings(Section):
     with guidance. To use an adapter with schnell, train it on dev."""
 
 
-def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return config.get("_class_name") == "FluxTransformer2DModel"
 
 
@@ -51,10 +51,10 @@ SPEC = FamilySpec(
     tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"},
     trainable=("denoiser", "text_encoder"),
     latent_scale=0.3611,
-    refuses=STRAIGHT_REFUSES,
+    refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?double_blocks\.\d+\.img_mod\.lin\.",
     settings=FluxSettings,
-    holds=_holds,
+    holds=_matches,
     layers={
         "mlp": r"single_transformer_blocks\.\d+\.proj_(mlp|out)",
     },

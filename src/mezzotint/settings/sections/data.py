@@ -132,14 +132,14 @@ class CacheSettings(Section):
     each caption are drawn and cached. Every visit uses one of them."""
 
 
-def _called_val(value: Any) -> Any:
+def _name_single_folder(value: Any) -> Any:
     """A single folder is named `val`."""
     return {"val": value} if isinstance(value, (str, Path)) else value
 
 
 HeldOutFolders = Annotated[
     dict[str, DataPath],
-    BeforeValidator(_called_val),
+    BeforeValidator(_name_single_folder),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}),
 ]
 """Folders by name; a single folder is named `val`."""
@@ -164,7 +164,7 @@ class HoldoutSettings(Section):
 
     @field_validator("path")
     @classmethod
-    def _names(cls, value: dict[str, Path]) -> dict[str, Path]:
+    def _check_names(cls, value: dict[str, Path]) -> dict[str, Path]:
         for name in value:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}", name):
                 raise ValueError(f"the name of a held-out set has only letters, digits, - and _, got {name!r}")
@@ -339,7 +339,7 @@ class DataSettings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _usual_of_format(cls, value: Any) -> Any:
+    def _apply_format_defaults(cls, value: Any) -> Any:
         """Fills in the format's defaults for values that the recipe does not set."""
         if isinstance(value, dict) and isinstance(value.get("format"), str):
             for section, usual in format_spec(value["format"]).usual.items():
@@ -350,7 +350,7 @@ class DataSettings(Section):
 
     @field_validator("background")
     @classmethod
-    def _is_colour(cls, value: str) -> str:
+    def _check_colour(cls, value: str) -> str:
         if not re.fullmatch(r"#[0-9a-fA-F]{6}", value):
             raise ValueError(f"must be a colour like #rrggbb, got {value!r}")
         return value.lower()
@@ -377,10 +377,10 @@ class DataSettings(Section):
             if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
                 yield fixed.sentence.format(name=self.format)
         yield from spec.contradictions(self)
-        yield from self._of_other_formats()
-        yield from self._about_clips()
-        yield from self._about_table()
-        yield from self._about_prior()
+        yield from self._other_format_sections()
+        yield from self._clip_contradictions()
+        yield from self._table_contradictions()
+        yield from self._prior_contradictions()
         if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
             yield (
                 f"data.antialias=false does not work with data.resize={self.resize}; set data.resize to bicubic, "
@@ -393,7 +393,7 @@ class DataSettings(Section):
                 "would be drawn only once; set data.cache.shuffles above 1, or data.cache.text=false"
             )
 
-    def _of_other_formats(self) -> Iterator[str]:
+    def _other_format_sections(self) -> Iterator[str]:
         for name, spec in formats.specs().items():
             kind, is_used = spec.settings, name in (self.format, self.clips.images_format)
             if kind is not None and not is_used and self.own(kind) != kind():
@@ -410,7 +410,7 @@ class DataSettings(Section):
         return [f"data.captions.{name}" for name, is_on in random.items() if is_on]
 
     @property
-    def of_format(self) -> Section | None:
+    def format_settings(self) -> Section | None:
         """The section of the selected format; None if it has none."""
         kind = format_spec(self.format).settings
         return None if kind is None else self.own(kind)
@@ -420,7 +420,7 @@ class DataSettings(Section):
         """Whether samples are clips, so pixels have frames."""
         return format_spec(self.format).has_clips
 
-    def _about_clips(self) -> Iterator[str]:
+    def _clip_contradictions(self) -> Iterator[str]:
         """Clip settings for images, and square resize rules for other buckets."""
         if not self.has_clips and self.clips != ClipsSettings():
             yield (
@@ -433,20 +433,20 @@ class DataSettings(Section):
                 "them out, or leave out the list"
             )
         if self.resize in ("square-then-bilinear", "bicubic-then-square"):
-            yield from self._about_squares()
+            yield from self._square_contradictions()
 
-    def _about_prior(self) -> Iterator[str]:
+    def _prior_contradictions(self) -> Iterator[str]:
         if self.prior.balance == "pairs" and self.batch_size % 2:
             yield (
                 f"data.prior.balance=pairs needs an even data.batch_size, got {self.batch_size}; write an even number"
             )
         spec = format_spec(self.format)
-        if self.prior.num_class_images and not spec.takes_drawn:
+        if self.prior.num_class_images and not spec.takes_generated:
             yield (
                 f"data.prior.num_class_images needs data.format=image-folder, got {self.format}; generate them with "
                 "mezzotint sample"
             )
-        if self.prior.num_class_images and not (self.prior.class_prompt or self.prior.derived_prompt(self.captions)):
+        if self.prior.num_class_images and not (self.prior.class_prompt or self.prior.derive_prompt(self.captions)):
             yield (
                 "data.prior.num_class_images needs the name of the class; write "
                 "data.prior.class_prompt='photo of a dog'"
@@ -460,7 +460,7 @@ class DataSettings(Section):
         if self.prior.path and self.rating.fraction is not None:
             yield "data.rating.fraction selects among all images, class images too; leave out it or data.prior"
 
-    def _about_squares(self) -> Iterator[str]:
+    def _square_contradictions(self) -> Iterator[str]:
         is_square = all(height == width for _, height, width in self.clips.buckets)
         if not self.has_clips or not is_square or not (self.clips.buckets or self.buckets.shape == "square"):
             yield (
@@ -473,7 +473,7 @@ class DataSettings(Section):
                 "set data.crop=center, or another data.resize"
             )
 
-    def _about_table(self) -> Iterator[str]:
+    def _table_contradictions(self) -> Iterator[str]:
         """A resolution without a bucket table."""
         if self.buckets.shape == "table" and self.resolution not in TABLES:
             yield (

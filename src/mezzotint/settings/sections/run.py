@@ -424,9 +424,9 @@ class RunSettings(Section):
                 return None
 
     def contradictions(self) -> Iterator[str]:
-        known = registry.names("training/callbacks") if self.callbacks else ()
+        names = registry.names("training/callbacks") if self.callbacks else ()
         for name in self.callbacks:
-            if name not in known:
+            if name not in names:
                 yield f"run.callbacks: {registry.unknown_choice('training/callbacks', name)}"
         if self.kernels.cuda_graphs and not self.compile:
             yield "run.kernels.cuda_graphs needs compiled blocks, and run.compile is false; set run.compile=true"

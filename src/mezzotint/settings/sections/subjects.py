@@ -61,7 +61,7 @@ class PriorSettings(Section):
                 "data.prior.num_class_images=100, or data.prior={} for none"
             )
 
-    def derived_prompt(self, captions: CaptionSettings) -> str:
+    def derive_prompt(self, captions: CaptionSettings) -> str:
         """The default caption of class images: the template with the class of the trigger, which is the trigger without
         its first word, if there is one template and one trigger. "" if there is no such class."""
         triggers, templates = set(captions.trigger), set(captions.template)

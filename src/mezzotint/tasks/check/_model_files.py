@@ -75,7 +75,7 @@ def _in_folder(
     if not parts and not (settings.path / "model_index.json").is_file():
         return (), []  # the reason why there are no parts, reported before
     try:
-        folder = open_folder(settings.described_by)
+        folder = open_folder(settings.config_source)
     except WeightsError as error:
         return (), [error]
     part_of = {_component_of(part, module, folder): part for part, module in parts.items()}

@@ -27,8 +27,8 @@ from mezzotint.settings import advice
 from mezzotint.settings.base import with_values
 from mezzotint.settings.counting import format_bytes
 from mezzotint.settings.reading.read import Reading, resolve_paths
-from mezzotint.settings.resolved import sums_are_open
-from mezzotint.settings.resume_rules import data_changed, judge
+from mezzotint.settings.resolved import has_open_gradient_dtype
+from mezzotint.settings.resume_rules import data_change_problems, sort_differences
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.tasks import assemble, describe, holding
@@ -201,7 +201,7 @@ def _look_at_data(checked: Checked, outline: MetaModel | None, *, deep: bool) ->
 
 def _choose_sums(checked: Checked, outline: MetaModel | None) -> MetaModel | None:
     """The model with the type of its gradient sums, chosen by memory where the recipe leaves it open."""
-    if outline is None or checked.dataset is None or not sums_are_open(checked.recipe):
+    if outline is None or checked.dataset is None or not has_open_gradient_dtype(checked.recipe):
         return outline
     sums: GradientSums = "same"
     with checked.collecting_problems():
@@ -314,12 +314,12 @@ def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
     allowed = resume.allowed_changes(checked.reading, checked.recipe)
-    changed, problems = judge(differing, allowed)
+    changed, problems = sort_differences(differing, allowed)
     inexact = list(map(str, changed))
     trained_on = recorded.get("identity", {}).get("data")
     if checked.dataset is not None and trained_on not in (None, checked.dataset.catalogue.fingerprint):
         inexact.append("the data set's content has changed")
-        problems += data_changed(allowed)
+        problems += data_change_problems(allowed)
     if problems:
         raise resume.refusal(checkpoint, checked.recipe, checked.reading, resume.with_line(problems, line))
     checked.notes.append(f"the run folder has {checkpoint.name}: train resumes from it")

@@ -12,7 +12,7 @@ from typing import Any
 
 from mezzotint.data.files.listing import is_remote
 from mezzotint.reports import batch_report
-from mezzotint.settings.advice import less_memory
+from mezzotint.settings.advice import suggest_less_memory
 from mezzotint.settings.counting import format_bytes, format_count, format_duration
 from mezzotint.settings.optimizers.base import Optimizer
 from mezzotint.settings.reading.paths import settings
@@ -61,7 +61,7 @@ def _verdict(checked: Checked) -> list[str]:
     if checked.fits:
         return _wrap("", f"fits: a step's peak is {peak} of the {free}")
     ways = _wrap("", f"would fit with {'; or with '.join(map(str, checked.ways))}") if checked.ways else []
-    verdict = f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}"
+    verdict = f"does not fit: a step's peak is {peak}, more than the {free}; {suggest_less_memory(checked.recipe)}"
     return ways + _wrap("", verdict)
 
 
@@ -221,7 +221,7 @@ def _update_words(recipe: Recipe) -> str:
 
 def _state_words(recipe: Recipe) -> str:
     rules = _rules(recipe)
-    words = [rule.state_words or f"the state of {rule.label}" for rule in rules]
+    words = [rule.state_description or f"the state of {rule.label}" for rule in rules]
     words += [f"each step of {rule.label} synchronizes with the device" for rule in rules if rule.is_of_package]
     return "; ".join(dict.fromkeys(words))
 

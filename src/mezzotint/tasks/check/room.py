@@ -14,7 +14,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.errors import OutOfMemory, RecipeError, StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.settings.advice import less_memory
+from mezzotint.settings.advice import suggest_less_memory
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.resolved import SUMS, Resolved
 from mezzotint.settings.sections.run import GradientSums
@@ -64,7 +64,7 @@ def require_disk_space(resolved: Resolved, files: ModelFiles, folder: RunFolder,
     if memory is not None and held > memory:
         raise OutOfMemory(
             f"{device} has {memory:,} bytes free, but weights, moments and EMA alone take {held:,}; "
-            f"{less_memory(recipe)}",
+            f"{suggest_less_memory(recipe)}",
             code="E1751",
         )
 

@@ -13,7 +13,7 @@ from mezzotint.reports import data_report
 from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.reading.read import read
-from mezzotint.settings.resume_rules import differences
+from mezzotint.settings.resume_rules import find_differences
 from mezzotint.tasks.proof import manifest
 from mezzotint.tasks.reading import command_line
 
@@ -39,7 +39,7 @@ def compare_runs(first: RunFolder, second: RunFolder) -> dict[str, Any]:
     """What differs, by kind: settings, data, weights, versions, determinism; and the first step whose loss differs."""
     one, other = manifest.read(first.path), manifest.read(second.path)
     recipe = read(str(second.recipe)).recipe
-    settings = differences(read(str(first.recipe)).recipe.model_dump(mode="json", by_alias=True), recipe)
+    settings = find_differences(read(str(first.recipe)).recipe.model_dump(mode="json", by_alias=True), recipe)
     return {
         "settings": {each.path: [each.old, each.new] for each in settings},
         "data": _data(first, second) if one["data"] != other["data"] else {},

@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     place = folder_of(reading, reading.recipe)
     with ExitStack() as stack:
         stack.callback(durable.drop_empty, durable.make_folders(place.parent))
-        scratch = stack.enter_context(durable.scratch_beside(place))
+        scratch = stack.enter_context(durable.temporary_folder(place))
         runs = {name: _as_proof(reading, scratch / name) for name in ("whole", "parted")}
         _require_success("the uninterrupted run", _run_forked(lambda: _train_recipe(runs["whole"]), processes))
         errors = scratch / "killed.txt"
@@ -105,7 +105,7 @@ def _run_forked(work: Callable[[], None], processes: int, errors: Path | None = 
         child = os.fork()
         if not child:
             if processes > 1:
-                launch.take_place(rank, processes, port)
+                launch.move_into_place(rank, processes, port)
             _run_and_exit(work, errors)
         children.append(child)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

@@ -33,7 +33,7 @@ def parse_with(arguments: Sequence[str], command: str) -> tuple[Reading, Command
     reading = replace(_read(line), packages=line.packages, replaces=REPLACE.name in line)
     problems = list(_packages_not_allowed(reading))
     if problems:
-        raise RecipeError(reading.name, problems=reading.placed(problems))
+        raise RecipeError(reading.name, problems=reading.add_lines(problems))
     return reading, line
 
 

@@ -90,7 +90,7 @@ def _optimizers(
             setting = f"{path} ({origin[path]})" if path in origin else path
             kept = f"this run's is {chosen[part].kind}, kept"
             sentences.append(
-                f"{setting} is {one.kind}: {kept if recorded else one.settled_words(chosen[part], device)}"
+                f"{setting} is {one.kind}: {kept if recorded else one.explain_choice(chosen[part], device)}"
             )
     if not kinds:
         return {}, sentences, kinds

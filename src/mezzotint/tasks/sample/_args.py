@@ -16,7 +16,7 @@ from typing import Literal
 from mezzotint.errors import RecipeError
 from mezzotint.sampling import prompt_file
 from mezzotint.sampling.prompt_file import Line, PromptFile
-from mezzotint.settings.sections.sample import size_named
+from mezzotint.settings.sections.sample import parse_size
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
@@ -123,7 +123,7 @@ def _size(line: CommandLine, text: str) -> tuple[int, int]:
     if sides is not None:
         return int(sides[1]), int(sides[2] or sides[1])
     try:
-        named: tuple[int, int] | str = size_named(text.strip())
+        named: tuple[int, int] | str = parse_size(text.strip())
     except ValueError as error:
         raise line.wrong(f"--size: {error}") from None
     if isinstance(named, str):

@@ -100,7 +100,7 @@ def _of_model(recipe: Recipe, place: Place) -> ModelSource:
     family = None if "model.family" in place.reading.origin else family_at(place.path)
     settings = with_values(recipe.model, {"path": place.path} | ({"family": family} if family else {}))
     if family:
-        usual = family_spec(family).usual_values(place.reading.origin)
+        usual = family_spec(family).default_values(place.reading.origin)
         recipe = with_values(recipe, usual)
     of_family = (f"{place.reading.name} is of family {family}",) if family else ()
     sentences = (*of_family, *description_notes.knowledge(place.path))

@@ -77,7 +77,7 @@ class TrainHost(RunHost[Trainer]):
         self.say(f"warning: {text}")
 
     def loss_of_folder(self) -> str:
-        return self.folder.loss() if self.runtime.is_first else ""
+        return self.folder.describe_loss() if self.runtime.is_first else ""
 
     def save(self, trainer: Trainer, *, at_once: bool = True) -> None:
         is_of_all = self.saves.is_of_all  # called on all processes together

@@ -20,7 +20,7 @@ from mezzotint.settings.reading.read import Reading, read, resolve_paths
 from mezzotint.settings.reading.translation import Launched
 from mezzotint.settings.reading.wording import format_value
 from mezzotint.settings.recipe import LIVE, SINCE_ZERO, Recipe, live_values, with_live
-from mezzotint.settings.resume_rules import differences
+from mezzotint.settings.resume_rules import find_differences
 from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.reading import choices, continuing, foreign, hub
 from mezzotint.training.model import TrainableModel
@@ -142,7 +142,7 @@ class LiveSettings:
         mine = self.recipe.model_dump(mode="json", by_alias=True)
         recipe = resolve_paths(hub.with_folders(continuing.with_run(reading), insist=False))
         recipe = choices.choose(recipe, self.runtime.device.type, mine).recipe
-        changed = [one.path for one in differences(mine, recipe)]
+        changed = [one.path for one in find_differences(mine, recipe)]
         inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
         kept = (*LIVE, *self.recipe.run.live.fixed)
         others = [p for p in inside if p not in kept and not p.startswith(_PER_START_SETTINGS)]

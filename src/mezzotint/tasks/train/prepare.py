@@ -19,7 +19,7 @@ from mezzotint.errors import MezzotintError, OutOfMemory, StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.settings.recipe import Recipe
-from mezzotint.settings.resolved import Resolved, sums_are_open
+from mezzotint.settings.resolved import Resolved, has_open_gradient_dtype
 from mezzotint.tasks import assemble, describe
 from mezzotint.tasks.cache import cache, carrying, class_images
 from mezzotint.tasks.check import fitting, room
@@ -146,7 +146,7 @@ def _resolve(
     assemble.refuse_empty_shares(recipe, processes)
     sums = recorded.gradient_sums(recipe) if recorded else None
     blocks = recipe.run.offload.blocks
-    decides_sums, decides_blocks = sums is None and sums_are_open(recipe), blocks == "auto"
+    decides_sums, decides_blocks = sums is None and has_open_gradient_dtype(recipe), blocks == "auto"
     if runtime.is_first and (decides_sums or decides_blocks):
         free = free_device_memory(runtime.device, recipe.run.memory_limit)
         batches = largest_batches(bucket_rows(dataset, recipe))

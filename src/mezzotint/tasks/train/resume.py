@@ -16,7 +16,7 @@ from mezzotint.settings.reading.paths import sections
 from mezzotint.settings.reading.read import COMMAND_LINE, Reading
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.resolved import SUMS
-from mezzotint.settings.resume_rules import Difference, data_changed, differences, judge
+from mezzotint.settings.resume_rules import Difference, data_change_problems, find_differences, sort_differences
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import damage_of
@@ -192,7 +192,7 @@ def allowed_changes(reading: Reading, recipe: Recipe) -> list[str]:
 def changed_settings(values: Mapping[str, Any], recipe: Recipe) -> list[Difference]:
     """Settings that differ from those of a checkpoint's state.json. What the run chose itself and the recipe now gives
     or leaves open has not changed."""
-    choices, differing = values.get("resolved", {}), differences(values["recipe"], recipe)
+    choices, differing = values.get("resolved", {}), find_differences(values["recipe"], recipe)
     return [one for one in differing if one.path not in choices or one.new not in (choices[one.path], "auto")]
 
 
@@ -207,12 +207,12 @@ def compare(
     """
     changed = changed_settings(restored.values, recipe)
     allowed = allowed_changes(reading, recipe)
-    recorded, problems = judge(changed, allowed)
+    recorded, problems = sort_differences(changed, allowed)
     sentences = [f"{d.path}: {d.old} → {d.new}" for d in recorded]
     before, now = restored.values["identity"], identity.values()
     if before["data"] != identity.data:
         sentences.append("the data set's content has changed")
-        problems += data_changed(allowed)
+        problems += data_change_problems(allowed)
     is_reinitialized = recipe.model.weights == "random" and any(one.path == "run.seed" for one in changed)
     for part, old in before["parts"].items() if not is_reinitialized else ():
         new = identity.parts.get(part)
@@ -261,7 +261,7 @@ def refusal(checkpoint: Path, recipe: Recipe, reading: Reading, problems: Sequen
         remedy = f"start at step 0, from a copy of {reading.fork / 'recipe.yaml'}: run.folder=FOLDER"
     return RecipeError(
         f"{checkpoint.name} cannot be continued with this recipe: it",
-        problems=reading.placed(problems),
+        problems=reading.add_lines(problems),
         closing=f"or {remedy}",
     )
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import ABOUT_PEERS, Launch, Runtime, open_runtime
-from mezzotint.settings.advice import less_memory
+from mezzotint.settings.advice import suggest_less_memory
 from mezzotint.settings.reading.read import Reading, resolve_paths
 from mezzotint.settings.recipe import Recipe
-from mezzotint.settings.resume_rules import unknown_allowances
+from mezzotint.settings.resume_rules import find_unknown_allowances
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, text_files
 from mezzotint.tasks.reading.arguments import parse
@@ -99,7 +99,7 @@ def run_attempt(start: RunStart, *, exports: bool) -> bool:
 
 def _refuse_impossible(reading: Reading, recipe: Recipe, launch: Launch) -> None:
     """Refuses what the recipe alone shows to be impossible, before anything slow."""
-    problems = unknown_allowances(recipe.run.allow_change)
+    problems = find_unknown_allowances(recipe.run.allow_change)
     if problems:
         raise RecipeError(reading.name, problems=problems)
     require_possible(recipe)
@@ -130,7 +130,7 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
         return f"resume with: {command}" if folder.recipe.exists() else "start the same command again"
 
     try:
-        with assemble.named_shortage(f"{runtime.device} does not have enough memory", less_memory(recipe)):
+        with assemble.named_shortage(f"{runtime.device} does not have enough memory", suggest_less_memory(recipe)):
             yield
     except RuntimeError as error:
         if "can't allocate memory" in str(error):  # torch's message about host memory

@@ -106,7 +106,7 @@ def place_of(destination: Path, store: Path) -> Iterator[Path]:
     aside.parent.mkdir()
     yield aside
     with durable.storage_errors(destination):
-        durable.take_place(aside, destination)
+        durable.move_into_place(aside, destination)
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def store_beside(destination: Path) -> Iterator[Path]:
     path = destination.absolute()
     with ExitStack() as stack:
         try:
-            store = stack.enter_context(durable.scratch_beside(path))
+            store = stack.enter_context(durable.temporary_folder(path))
         except OSError as error:
             raise StorageError(
                 f"{path}: cannot be written ({error.strerror}); choose another destination", code="E1701"

@@ -188,7 +188,7 @@ def name_best(folder: Path, path: Path | None) -> None:
     if path is None:
         link.unlink(missing_ok=True)
     elif not link.is_symlink() or link.readlink() != Path(path.name):
-        temporary = durable.aside_of(link)
+        temporary = durable.temporary_path(link)
         temporary.symlink_to(path.name)
         temporary.replace(link)
         durable.sync_folder(folder)  # before the previous target is removed

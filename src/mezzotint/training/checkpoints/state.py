@@ -126,7 +126,7 @@ class Transaction:
         self._runtime, self._is_first = runtime, runtime is None or runtime.is_first
         self._share: Callable[[str], str] = runtime.share if runtime else str
         self._gather: Callable[[str], tuple[str, ...]] = runtime.gather if runtime else lambda text: (text,)
-        self._temporary = Path(self._share(str(durable.aside_of(self.path))))
+        self._temporary = Path(self._share(str(durable.temporary_path(self.path))))
         self._manifest = {"schema": CHECKPOINT_SCHEMA, "step": step, "recipe": recipe_digest}
         self._state = durable.json_text(values)
         self._shares = {name: sharding.share_of(name, runtime.shares) if runtime else None for name in tensors}
@@ -230,7 +230,7 @@ class Transaction:
             tensors = sharding.join_tables([answer["tensors"] for answer in answers])
             durable.write_json(self._temporary / "manifest.json", self._manifest | {"files": files, "tensors": tensors})
             fault_injection.reach("checkpoint.manifest")
-            durable.take_place(self._temporary, self.path)
+            durable.move_into_place(self._temporary, self.path)
             fault_injection.reach("checkpoint.renamed")
         return {}
 

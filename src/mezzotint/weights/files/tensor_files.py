@@ -385,11 +385,11 @@ def write_pieces(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """As `durable.swapped_in`, after removing temporary files that a killed process left for `path`. Raises
+    """As `durable.replace_atomically`, after removing temporary files that a killed process left for `path`. Raises
     StorageError E1701."""
     try:
         durable.sweep(path.parent, path.name)
-        with durable.swapped_in(path) as aside:
+        with durable.replace_atomically(path) as aside:
             yield aside
     except OSError as error:
         remedy = "make room on the disk" if error.errno in durable.FULL else "check the folder and its permissions"
