@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
         from mezzotint.board.app import application
         from mezzotint.board.guard import AccessPolicy
         from mezzotint.board.pages import Pages
-        from mezzotint.board.reading.places import Places
+        from mezzotint.board.reading.root_folders import RootFolders
     except ModuleNotFoundError as error:
         raise RecipeError(f"{_INSTALL} ({error.name} is missing)", code="E1940") from error
     listener = server.open_listener(host, line.whole("--port", 0) or 0)
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
         hosts=(host, *line.all("--allow-host")), any_address=host != _LOOPBACK, password=password,
         read_only="--read-only" in line, name=f"mezzotint-{port}",
     )  # fmt: skip
-    pages = Pages(Places.of(folders), read_only=policy.read_only)
+    pages = Pages(RootFolders.of(folders), read_only=policy.read_only)
     app = application(pages, policy, any_folder="--data" in line)
     where = f"[{host}]" if ":" in host else host
     query = "" if password else f"/?token={policy.token}"
