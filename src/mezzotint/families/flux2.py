@@ -145,13 +145,13 @@ class Family(Standardized, FlowFamily):
                 code="E1220",
             )
 
-    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+    def scale_moments(self, mean: Tensor, std: Tensor) -> Tensor:
         """See FlowFamily: folded, then standardized per channel."""
-        return super().scaled(fold_latents(mean), fold_latents(std))
+        return super().scale_moments(fold_latents(mean), fold_latents(std))
 
-    def raw(self, latents: Tensor) -> Tensor:
+    def unscale_latents(self, latents: Tensor) -> Tensor:
         """See FlowFamily."""
-        return unfold_latents(super().raw(latents))
+        return unfold_latents(super().unscale_latents(latents))
 
     def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """See Standardized: of folded latents, (1, C, 1, 1) float32."""

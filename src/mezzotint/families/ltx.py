@@ -107,12 +107,12 @@ class Family(ClipFamily):
         frames = vae.get("temporal_compression_ratio") or vae["patch_size_t"] * halvings
         return Grid(int(vae.get("latent_channels", 128)), int(pixels), int(frames), exact=True)
 
-    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+    def scale_moments(self, mean: Tensor, std: Tensor) -> Tensor:
         """See FlowFamily: by the statistics in the VAE's weights."""
         center, spread = self._statistics(mean)
         return torch.cat(((mean - center) * self._scale / spread, std * self._scale / spread), dim=1)
 
-    def raw(self, latents: Tensor) -> Tensor:
+    def unscale_latents(self, latents: Tensor) -> Tensor:
         """See FlowFamily."""
         center, spread = self._statistics(latents)
         return latents * spread / self._scale + center

@@ -110,7 +110,7 @@ class Files(FlowFiles):
             )
         network, config = self.spec.networks[_LOW], self.configs[_LOW]
         part = FilePart(DENOISER), network, config, self.shapes(_LOW)
-        stored = originals.open_original(path, {_LOW: part}, what=self.spec.called).stored(_LOW)
+        stored = originals.open_original(path, {_LOW: part}, model_name=self.spec.label).open_part(_LOW)
         return self.with_standalone({_LOW: StandalonePart(path, path, stored, config, self.where(_LOW))})
 
     @classmethod

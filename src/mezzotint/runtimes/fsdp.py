@@ -97,7 +97,7 @@ class Runtime(Processes):
     def _fill(self, part: nn.Module) -> None:
         """Reads this process's rows of a part that was opened without values. Raises WeightsError E1485 if another
         process sees different weights."""
-        filling = state.left_for_later(part)
+        filling = state.get_deferred_filling(part)
         if filling is None:
             return
         sample = filling.sample()

@@ -41,7 +41,7 @@ def forms_read(
     if trains_offloaded(recipe, blocks) or (recipe.run.runtime == "fsdp" and not model.has_adapter):
         shared = model.train
     if "denoiser" in shared and recipe.run.runtime == "fsdp" and model.weights == "files":
-        forms["denoiser"] = replace(forms["denoiser"], is_later=True)
+        forms["denoiser"] = replace(forms["denoiser"], is_deferred=True)
     if model.tokens.has_any or (model.has_adapter and model.adapter.init == "pissa"):
         return {part: FLOAT32 if part in model.train else form for part, form in forms.items()}
     return {part: form if part in shared else replace(form, device=device) for part, form in forms.items()}

@@ -52,7 +52,7 @@ def test_leftover_mindone_names_are_read() -> None:
         "stage1.diffusion_model.input_blocks.1.0.in_layers.0.gamma",
     ):
         assert plain_name(met) == name
-        entry = table.reads(met)
+        entry = table.find_foreign(met)
         assert entry is not None
         assert entry.foreign == name
     assert plain_name("stage2.diffusion_model.out.0.beta") == "model.diffusion_model.out.0.beta"

@@ -155,9 +155,9 @@ def test_family_is_suggested_only_if_it_can_train_the_model() -> None:
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768, "in_channels": 9}, "sdxl") is None
     assert kinds.other_family({"transformer": 1}, {}, "sdxl") is None
     unknown = {"unet": 1, "_class_name": "SomePipeline"}
-    assert str(kinds.of_index(unknown, {"cross_attention_dim": 128}, "sdxl")).startswith("not SDXL (")
+    assert str(kinds.describe_folder(unknown, {"cross_attention_dim": 128}, "sdxl")).startswith("not SDXL (")
     known = {"unet": 1, "_class_name": "StableDiffusionImg2ImgPipeline"}
     for linear, name in ((False, "SD 1.x"), (True, "SD 2.x")):
         config = {"cross_attention_dim": 128, "use_linear_projection": linear}
-        assert str(kinds.of_index(known, config, "sdxl")).startswith(f"{name} (one text encoder")
+        assert str(kinds.describe_folder(known, config, "sdxl")).startswith(f"{name} (one text encoder")
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768}, "sd") is None

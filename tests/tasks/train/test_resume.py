@@ -59,8 +59,8 @@ def test_first_process_hashes_a_checkpoint_for_all(tmp_path: Path, monkeypatch: 
     held = prepare._read(state.read(path, tensors=False), runtime)
     assert held.keys() == content.keys()
     assert all(torch.equal(held[name], tensor) for name, tensor in content.items())
-    of_tensors = [] if rank else ["optimizer.safetensors", "shadow.safetensors", "weights.safetensors"]
-    assert sorted(hashed.read) == of_tensors
+    describe_tensors = [] if rank else ["optimizer.safetensors", "shadow.safetensors", "weights.safetensors"]
+    assert sorted(hashed.read) == describe_tensors
     assert hashed.files == ["state.json"], "a few bytes, which every process reads"
 
 

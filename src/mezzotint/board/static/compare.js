@@ -10,8 +10,8 @@ if (container) {
   const texts = [...new Set(runs.flatMap(([, drawn]) => drawn.prompts.map((one) => one.text)))];
   const rows = texts.map((text) => {
     const cells = runs.map(([run, drawn]) => {
-      const prompt = drawn.prompts.find((one) => one.text === text), there = new Set(drawn.drawn);
-      const kindAt = (one) => ["shadow", "raw"].find((kind) => there.has(fileOf(one, prompt.number, kind)));
+      const prompt = drawn.prompts.find((one) => one.text === text), existing = new Set(drawn.drawn);
+      const kindAt = (one) => ["shadow", "raw"].find((kind) => existing.has(fileOf(one, prompt.number, kind)));
       const step = prompt && drawn.steps.findLast(kindAt);
       if (step === undefined) return null;
       const kind = kindAt(step), src = address(run, fileOf(step, prompt.number, kind));

@@ -157,16 +157,16 @@ class Files(ModelFiles):
 
     def shapes(self, name: str) -> Mapping[str, Shape]:
         """See ModelFiles."""
-        return {key: tuple(tensor.shape) for key, tensor in state.on_meta(self._build(name)).state_dict().items()}
+        return {key: tuple(tensor.shape) for key, tensor in state.build_on_meta(self._build(name)).state_dict().items()}
 
     def network(self, name: str, form: WeightForm = FLOAT32) -> nn.Module:
         """See ModelFiles. Raises WeightsError E1402 to E1409."""
         part, build = self.part(name), self._build(name)
         if self.is_random(name):
-            return low_bit.convert_network(state.randomly_initialized(build, self.seed, name), form)
+            return low_bit.convert_network(state.build_random(build, self.seed, name), form)
         if part.weights is None:
             raise self._without_weights(part.where.parent)
-        module = state.on_meta(build)
+        module = state.build_on_meta(build)
         state.load_into(module, part.stored if name == "text_encoder" else self.with_our_names(name, module), form)
         return module
 
@@ -214,7 +214,7 @@ class Files(ModelFiles):
         if self.is_random(part):
             return self._fingerprint(part, config)
         stored = self.there[part].stored
-        weights = stored.digest() if isinstance(stored, t5.EncoderOnly) else fingerprint.of_file(stored.place)
+        weights = stored.digest() if isinstance(stored, t5.EncoderOnly) else fingerprint.of_file(stored.path)
         return self._fingerprint(part, config, weights=weights)
 
     def text_identity(self) -> str:
@@ -246,9 +246,9 @@ class Files(ModelFiles):
             stored = self.with_our_names(name, module)
             left, absent = stored.dropped(), stored.initialised()
             if left is not None:
-                yield f"{name}: {left} of {stored.place.name} is ignored, because no network has it"
+                yield f"{name}: {left} of {stored.path.name} is ignored, because no network has it"
             if absent is not None:
-                yield f"{name}: {absent} is not in {stored.place.name} and is initialised"
+                yield f"{name}: {absent} is not in {stored.path.name} and is initialised"
 
     def require_match(self) -> None:
         """Raises WeightsError E1409 if the configurations of the parts do not match."""
@@ -287,7 +287,7 @@ def _find_denoiser(path: Path, config: Path | None) -> StoredPart:
             f"model.path={path / inner[0]}",
             code="E1406",
         )
-    guess = kinds.of_path(path) or "a model of another family"
+    guess = kinds.describe_path(path) or "a model of another family"
     raise WeightsError(
         f"{path}: looks like {guess}; family latte needs a folder with the config.json and the weights of a LatteT2V",
         code="E1406",

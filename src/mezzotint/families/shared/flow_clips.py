@@ -51,7 +51,7 @@ class ClipFamily(FlowFamily):
         for clip in clips.split(1) if count else ():
             with without_autocast(vae):
                 posterior = vae.encode(cast_like_parameters(clip, vae)).latent_dist
-            moments.append(self.scaled(posterior.mean.float(), posterior.std.float()))
+            moments.append(self.scale_moments(posterior.mean.float(), posterior.std.float()))
         whole = torch.cat([part.to(moments[-1].device) for part in moments])
         return whole if pixels.ndim == 5 else whole[:, :, 0]
 
@@ -59,7 +59,7 @@ class ClipFamily(FlowFamily):
     def decode_media(self, latents: Tensor) -> Tensor:
         """See ModelFamily: clips too."""
         vae, decoded = self._part("vae"), []
-        for clip in as_clips(self.raw(as_clips(latents.float()))).split(1):
+        for clip in as_clips(self.unscale_latents(as_clips(latents.float()))).split(1):
             with without_autocast(vae):
                 decoded.append(
                     cast(Tensor, self._decode(vae, cast_like_parameters(clip, vae))).float().clamp(-1.0, 1.0)

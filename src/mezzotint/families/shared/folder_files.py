@@ -106,7 +106,7 @@ class FolderFiles(ModelFiles):
         """The same with the autoencoder in `model.vae`. Raises what `standalone.open_vae` raises."""
         if self.settings.vae is None:
             return self
-        vae = standalone.open_vae(self.settings.vae, self.expected("vae"), what=self.spec.called)
+        vae = standalone.open_vae(self.settings.vae, self.expected("vae"), model_name=self.spec.label)
         return self.with_standalone({"vae": vae})
 
     def with_standalone(self, parts: Mapping[str, StandalonePart]) -> Self:
@@ -171,7 +171,7 @@ class FolderFiles(ModelFiles):
         left_out = self.left_out(part)
         return components.load(network, config, self.stored(part), form, where=where, left_out=left_out)
 
-    def kept(self, part: str) -> Replaced | None:
+    def replacement_of(self, part: str) -> Replaced | None:
         """A part that is not trained as an export writes it; None if the folder's files are copied."""
         is_shortened = bool(self.left_out(part))
         if self.is_in_folder(part) and not is_shortened:
@@ -181,7 +181,7 @@ class FolderFiles(ModelFiles):
             return Replaced(network, self.network(part).state_dict(), self.configs[part], keep_types=True)
         stored = components.stored_as(network, self.stored(part))
         shapes = {name: info.shape for name, info in stored.header().items()}
-        state.require_shapes(stored.place, self.shapes(part), components.modern_names(network, shapes))
+        state.require_shapes(stored.path, self.shapes(part), components.modern_names(network, shapes))
         tensors = components.modern_names(network, stored.read(tuple(shapes)))
         return Replaced(network, tensors, self.configs[part], keep_types=True)
 
@@ -196,7 +196,7 @@ class FolderFiles(ModelFiles):
         """Notes for the user about the files of these parts."""
         for part, file in self.standalone.items():
             if part in parts:
-                yield f"{part}: {file.place} replaces the model's own"
+                yield f"{part}: {file.path} replaces the model's own"
         if self.settings.weights == "random":
             if "vae" in parts and self.is_drawn("vae") and plain_vae.fits(self.configs["vae"]):
                 yield "vae: not random but constructed to preserve colours; details smaller than a latent are lost"

@@ -87,8 +87,8 @@ class StableFiles(FolderFiles):
             return []
         config, where = self.configs["denoiser"], self.where("denoiser")
         whole = config | {"transformer_layers_per_block": list(self.whole_depth)}
-        kept = components.shapes("unet", config, where=where)
-        return [name for name in components.shapes("unet", whole, where=where) if name not in kept]
+        shortened = components.shapes("unet", config, where=where)
+        return [name for name in components.shapes("unet", whole, where=where) if name not in shortened]
 
     def write_extras(self, folder: Path) -> None:
         """See FolderFiles: what the single file holds besides the model. A folder's averaged copy is dropped, because
@@ -174,7 +174,7 @@ class StableFiles(FolderFiles):
         """Opens a folder and checks by its small files that it is a model of the family."""
         root = settings.config_source
         kinds.refuse_adapter(root)
-        guess = kinds.of_path(root) if root.exists() else None
+        guess = kinds.describe_path(root) if root.exists() else None
         if guess is not None:
             seems = "is" if guess.startswith("a folder without") else "looks like"
             raise WeightsError(
@@ -208,12 +208,12 @@ class StableFiles(FolderFiles):
     def _open(cls, folder: ModelFolder, settings: ModelSettings, seed: int) -> Self:
         root, spec = folder.root, cls.spec
         unet = folder.config("unet") if (root / "unet" / "config.json").is_file() else {}
-        other = kinds.of_index(folder.index, unet, spec.name)
+        other = kinds.describe_folder(folder.index, unet, spec.name)
         if other is not None:
             better = kinds.other_family(folder.index, unet, spec.name) or kinds.family_at(root)
             better = None if better == spec.name else better
-            what = f"looks like {other}" if better is None else f"is {other}: write model.family={better}"
-            raise WeightsError(f"{root}: {what}; family {spec.name} trains {spec.trains}", code="E1406")
+            problem = f"looks like {other}" if better is None else f"is {other}: write model.family={better}"
+            raise WeightsError(f"{root}: {problem}; family {spec.name} trains {spec.trains}", code="E1406")
         configs = read_configs(folder, spec, cls.absent(folder))
         cls.require_match(root, configs)
         return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))

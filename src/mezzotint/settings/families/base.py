@@ -52,13 +52,13 @@ class Distilled:
 class FamilySpec:
     """The facts of a family.
 
-    trains: its models, for messages. called: the same in a word or two. networks: of each part, by the names in
+    trains: its models, for messages. label: the same in a word or two. networks: of each part, by the names in
     `weights/folder/components.py`. folders: of each part, in diffusers' layout. tokenizers: of each text encoder, its
     tokenizer's folder. trainable: parts that can be trained. supports_learned_tokens: of its text encoders.
     latent_scale: between the autoencoder's latents and the denoiser's, if no file gives it. refuses: settings of
     `model` that have no meaning here, with the reason. settings: the section `model.NAME` of this family. layout: of
     its single-file models, in `weights/layouts`; "" if there are none. advice: the subjects of `settings/advice.py`
-    whose advice applies to its models. tensor_names: a pattern for names that occur only in its single files. holds:
+    whose advice applies to its models. tensor_names: a pattern for names that occur only in its single files. matches:
     whether a folder with this model_index.json and this denoiser configuration, {} if there is none, is a model of the
     family. shipped: configurations that ship. is_flow_matching: whether its models are flow-matching models, see
     `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models. usual: defaults
@@ -70,7 +70,7 @@ class FamilySpec:
 
     name: str
     trains: str
-    called: str
+    label: str
     networks: Mapping[str, str]
     folders: Mapping[str, str]
     tokenizers: Mapping[str, str]
@@ -82,7 +82,7 @@ class FamilySpec:
     layout: str = ""
     advice: tuple[str, ...] = ()
     tensor_names: str = ""
-    holds: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False
+    matches: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False
     shipped: tuple[ShippedConfig, ...] = ()
     is_flow_matching: bool = False
     is_stock: bool = False

@@ -35,7 +35,7 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 SPEC = FamilySpec(
     name="flux",
     trains="FLUX.1 dev and schnell",
-    called="FLUX.1",
+    label="FLUX.1",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_flux.FluxTransformer2DModel",
         "text_encoder": "clip_text",
@@ -54,7 +54,7 @@ SPEC = FamilySpec(
     refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?double_blocks\.\d+\.img_mod\.lin\.",
     settings=FluxSettings,
-    holds=_matches,
+    matches=_matches,
     layers={
         "mlp": r"single_transformer_blocks\.\d+\.proj_(mlp|out)",
     },

@@ -39,7 +39,7 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 SPEC = FamilySpec(
     name="flux2",
     trains="FLUX.2 Klein base, 4B and 9B",
-    called="FLUX.2 Klein",
+    label="FLUX.2 Klein",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_flux2.Flux2Transformer2DModel",
         "text_encoder": "transformers.models.qwen3.modeling_qwen3.Qwen3Model",
@@ -50,7 +50,7 @@ SPEC = FamilySpec(
     refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?single_stream_modulation\.lin\.",
     settings=Flux2Settings,
-    holds=_matches,
+    matches=_matches,
     layers={
         "attention": r".*\.to_qkv_mlp_proj",
         "mlp": r".*\.ff(_context)?\.linear_(in|out)",

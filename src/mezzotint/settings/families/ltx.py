@@ -34,7 +34,7 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 SPEC = FamilySpec(
     name="ltx",
     trains="LTX-Video 2B and 13B, text to video",
-    called="LTX-Video, text to video",
+    label="LTX-Video, text to video",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_ltx.LTXVideoTransformer3DModel",
         "text_encoder": "t5_text",
@@ -45,7 +45,7 @@ SPEC = FamilySpec(
     refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?patchify_proj\.",
     settings=LTXSettings,
-    holds=_matches,
+    matches=_matches,
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (3.0,)}},
 )

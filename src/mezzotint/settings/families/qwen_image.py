@@ -26,7 +26,7 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 SPEC = FamilySpec(
     name="qwen-image",
     trains="Qwen-Image",
-    called="Qwen-Image",
+    label="Qwen-Image",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_qwenimage.QwenImageTransformer2DModel",
         "text_encoder": "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl.Qwen2_5_VLTextModel",
@@ -37,7 +37,7 @@ SPEC = FamilySpec(
     refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?transformer_blocks\.\d+\.img_mod\.1\.",
     settings=QwenImageSettings,
-    holds=_matches,
+    matches=_matches,
     layers={
         "mlp": r".*\.(img|txt)_mlp\.net\.\d+(\.proj)?",
         "outer": r"(img|txt)_in",

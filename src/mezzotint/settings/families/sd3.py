@@ -26,7 +26,7 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 SPEC = FamilySpec(
     name="sd3",
     trains="Stable Diffusion 3 medium and 3.5 medium and large",
-    called="Stable Diffusion 3",
+    label="Stable Diffusion 3",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_sd3.SD3Transformer2DModel",
         "text_encoder": "clip_text_projected",
@@ -47,7 +47,7 @@ SPEC = FamilySpec(
     refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"(^|model\.)joint_blocks\.\d+\.x_block\.",
     settings=SD3Settings,
-    holds=_matches,
+    matches=_matches,
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 28, "guidance": (7.0,)}},
 )

@@ -16,7 +16,7 @@ def _matches(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
 SPEC = FamilySpec(
     name="sdxl",
     trains="SDXL's base model and its refiner",
-    called="SDXL",
+    label="SDXL",
     networks={
         "denoiser": "unet",
         "text_encoder": "clip_text",
@@ -36,6 +36,6 @@ SPEC = FamilySpec(
     layout="sdxl",
     advice=("gamma", "half-precision"),
     tensor_names=r"^conditioner\.embedders\.",
-    holds=_matches,
+    matches=_matches,
     shipped=(ShippedConfig("sdxl", 2048, 320), ShippedConfig("sdxl-refiner", 1280, 384)),
 )

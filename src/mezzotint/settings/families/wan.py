@@ -34,7 +34,7 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 SPEC = FamilySpec(
     name="wan",
     trains="Wan 2.1 text to video, 1.3B and 14B, and Wan 2.2, TI2V 5B and T2V A14B",
-    called="Wan, text to video",
+    label="Wan, text to video",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_wan.WanTransformer3DModel",
         "denoiser_2": "diffusers.models.transformers.transformer_wan.WanTransformer3DModel",
@@ -52,7 +52,7 @@ SPEC = FamilySpec(
     refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?head\.modulation$",
     settings=WanSettings,
-    holds=_matches,
+    matches=_matches,
     layers={
         "outer": r"condition_embedder\..*|patch_embedding",
     },

@@ -33,7 +33,7 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 SPEC = FamilySpec(
     name="z-image",
     trains="Z-Image",
-    called="Z-Image",
+    label="Z-Image",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_z_image.ZImageTransformer2DModel",
         "text_encoder": "transformers.models.qwen3.modeling_qwen3.Qwen3Model",
@@ -45,7 +45,7 @@ SPEC = FamilySpec(
     refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?(layers|noise_refiner)\.\d+\.adaLN_modulation\.0\.",
     settings=ZImageSettings,
-    holds=_matches,
+    matches=_matches,
     layers={
         "mlp": r".*\.feed_forward\.w\d",
         "outer": r"(all_)?(x|t|cap|final)_(embedder|layer)\..*",

@@ -103,10 +103,10 @@ def _components_of_parts(
         if weights is None:
             held.append(Component(part, part, "", 0, 0, ()))
             continue
-        held.append(_stored(part, part, weights.place.name, weights.header()))
+        held.append(_stored(part, part, weights.path.name, weights.header()))
         try:
             in_file = {name: info.shape for name, info in weights.header().items()}
-            state.require_shapes(weights.place, _shapes_without_adapter(parts[part]), in_file)
+            state.require_shapes(weights.path, _shapes_without_adapter(parts[part]), in_file)
         except WeightsError as error:
             problems.append(error)
     return tuple(held), problems
@@ -151,10 +151,10 @@ def _other_vae(settings: ModelSettings, path: Path, folder: ModelFolder) -> Comp
     """The component that `model.vae` names. bytes: of its tensors."""
     config, where = folder.config("vae"), folder.root / "vae" / "config.json"
     expected = ExpectedPart("vae", config, where, network_shapes("vae", config, where=where), VAE)
-    other = open_vae(path, expected, what=family_spec(settings.family).called)
-    component = _stored("vae", "vae", other.place.name, other.stored.header())
+    other = open_vae(path, expected, model_name=family_spec(settings.family).label)
+    component = _stored("vae", "vae", other.path.name, other.stored.header())
     shapes = network_shapes("vae", other.config, where=other.where)
-    _require_count(other.place, component.parameters, sum(map(math.prod, shapes.values())))
+    _require_count(other.path, component.parameters, sum(map(math.prod, shapes.values())))
     return component
 
 

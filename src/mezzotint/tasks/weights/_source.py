@@ -51,7 +51,7 @@ class SourceComponent:
         if "." in self.network:
             stored = components.stored_as(self.network, stored)
         shapes = {name: info.shape for name, info in stored.header().items()}
-        state.require_shapes(stored.place, self.shapes(), components.modern_names(self.network, shapes))
+        state.require_shapes(stored.path, self.shapes(), components.modern_names(self.network, shapes))
 
 
 @dataclass(frozen=True)
@@ -212,10 +212,10 @@ def _open_folder(args: ConvertArgs) -> ConvertSource:
     """Opens a folder, including old ones with pickled weights."""
     refuse_run(args.source)
     kinds.refuse_adapter(args.source)
-    guess = kinds.of_path(args.source)
+    guess = kinds.describe_path(args.source)
     folder = open_folder(args.source) if guess is None else None
     unet = folder.config("unet") if folder is not None and folder.has("unet") else {}
-    other = guess or (kinds.of_index(folder.index, unet, None) if folder is not None else None)
+    other = guess or (kinds.describe_folder(folder.index, unet, None) if folder is not None else None)
     held = [name for name in known_layouts.component_names() if folder is not None and folder.has(name)]
     layout = known_layouts.for_components(held)
     if folder is None or other is not None or layout is None:
@@ -280,15 +280,15 @@ def _components(folder: ModelFolder, layout: KeyMap, stored: Mapping[str, Stored
 
 
 def _extra_notes(single: SingleFile, args: ConvertArgs) -> Iterator[str]:
-    besides = single.besides
+    unmapped = single.unmapped
     if single.averaged:
-        yield f"the averaged copy replaces the denoiser ({len(besides.averages)} tensors)"
-    elif besides.averages and args.ema == "ignore":
-        yield f"left out: {len(besides.averages)} averaged tensors; --ema=use uses them, --ema=keep keeps both"
-    if besides.extras:
-        yield f"kept: {tensor_files.summary(besides.extras, 3)} that no network needs"
-    if besides.unknown:
-        yield f"kept, but unknown: {tensor_files.summary(besides.unknown)}"
+        yield f"the averaged copy replaces the denoiser ({len(unmapped.averages)} tensors)"
+    elif unmapped.averages and args.ema == "ignore":
+        yield f"left out: {len(unmapped.averages)} averaged tensors; --ema=use uses them, --ema=keep keeps both"
+    if unmapped.extras:
+        yield f"kept: {tensor_files.summary(unmapped.extras, 3)} that no network needs"
+    if unmapped.unknown:
+        yield f"kept, but unknown: {tensor_files.summary(unmapped.unknown)}"
 
 
 def refuse_run(source: Path) -> None:

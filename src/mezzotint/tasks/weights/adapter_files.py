@@ -98,7 +98,7 @@ class BaseModel:
     def weights(self, store: Path) -> Mapping[str, Reads]:
         """Readers of its tensors, by component. store: for copies of pickles. Raises WeightsError."""
         if self.is_stable:
-            return merge.open_base(self.path, config=self.settings.config, store=store).source.held
+            return merge.open_base(self.path, config=self.settings.config, store=store).source.components
         opened, folders = self.family.files.of(self.settings), self.family.spec.folders
         parts = [part for part in opened.spec.trainable if folders[part] in self.names.shapes]
         return {folders[part]: _Held(_by_file_names(opened.network(part))) for part in parts}

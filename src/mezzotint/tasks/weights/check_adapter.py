@@ -89,9 +89,9 @@ def _known_models() -> Iterator[Model]:
         family = registry.find("families", spec.name).Family
         if spec.shipped:  # families whose layers differ only in their block numbers
             names = BaseModel.at(Path(spec.shipped[0].name)).names
-            yield Model(spec.name, spec.called, names, False, True)
+            yield Model(spec.name, spec.label, names, False, True)
         else:
-            yield Model(spec.name, spec.called, LayerNames.of(family.files.tiny()), False)
+            yield Model(spec.name, spec.label, LayerNames.of(family.files.tiny()), False)
 
 
 def describe(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], model: Model) -> Iterator[str]:

@@ -109,7 +109,7 @@ def _convert_tensors(args: ConvertArgs) -> Iterator[str]:
     if args.dtype is not None:
         tensors = writing.cast_component(args.source, tensors, args.dtype)
     tensor_files.write(tensors, args.destination)
-    yield f"looks like {kinds.of_tensors(header)}; its tensors keep their names"
+    yield f"looks like {kinds.describe_tensors(header)}; its tensors keep their names"
     yield _types("tensors", tensor_files.read_header(args.destination).values())
 
 

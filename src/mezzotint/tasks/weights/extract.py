@@ -61,7 +61,7 @@ def _open_tuned(path: Path, base: BaseModel, store: Path) -> Mapping[str, Reads]
     """Readers of the tensors of the second model, complete or partial."""
     if base.is_stable:
         first = merge.open_base(base.path, config=base.settings.config, store=store)
-        return merge.open_other(path, first, store=store).held
+        return merge.open_other(path, first, store=store).components
     other = BaseModel.at(path, base.settings.config)
     if other.family is not base.family or other.names.shapes != base.names.shapes:
         raise WeightsError(f"{path}: is a model of another family or size than {base.path}", code="E1452")

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.settings.sections.run import GradientSums, LowBit, RunSettings, ScalerSettings
-from mezzotint.weights.low_bit import WeightForm, fp32_tensors, is_island
+from mezzotint.weights.low_bit import WeightForm, fp32_tensors, keeps_in_fp32
 
 DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -83,7 +83,7 @@ class Precision:
             return
         for name, module in network.named_modules():
             last = name.rpartition(".")[2]
-            if is_island(network, last) and any(isinstance(inner, nn.Linear) for inner in module.modules()):
+            if keeps_in_fp32(network, last) and any(isinstance(inner, nn.Linear) for inner in module.modules()):
                 module.forward = _without_autocast(module.forward)
 
     @property
