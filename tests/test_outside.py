@@ -18,7 +18,7 @@ from mezzotint.data.files import columns
 from mezzotint.errors import CheckpointError, MezzotintError
 from mezzotint.families.sd import Family
 from mezzotint.outside import NotRegularFile
-from mezzotint.reports.run_report import run_report
+from mezzotint.reports.run_report import write_run_report
 from mezzotint.run_folder import CHECKPOINT_SCHEMA, RunFolder
 from mezzotint.sampling import prompt_file
 from mezzotint.settings.reading.read import read as read_recipe
@@ -145,7 +145,7 @@ def test_metrics_are_read_only_from_regular_files(put: Callable[[Path], Path], t
     put(folder.metrics)
     metrics_log.truncate(folder, 0)  # an irregular file is left unchanged
     with pytest.raises(CheckpointError) as caught:
-        run_report(folder)
+        write_run_report(folder)
     assert caught.value.code == "E1160"
 
 

@@ -52,7 +52,7 @@ class NotRegularFile(OSError):
 
 
 def leads_out(path: Path, folder: Path) -> bool:
-    """Whether links make `path` lead to a place outside `folder`."""
+    """Whether links make `path` lead outside `folder`."""
     real, top = os.path.realpath(path), os.path.realpath(folder)
     return real != top and not real.startswith(top.rstrip("/") + "/")
 

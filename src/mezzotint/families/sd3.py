@@ -80,7 +80,7 @@ class Files(FlowFiles):
         return ("norm_out.linear", f"transformer_blocks.{max(blocks, default=0)}.norm1_context.linear")
 
     @classmethod
-    def absent(cls, folder: ModelFolder) -> Collection[str]:
+    def find_absent_parts(cls, folder: ModelFolder) -> Collection[str]:
         """See FlowFiles: T5, if model_index.json or the folder has none."""
         named = folder.index.get(_T5)
         return () if isinstance(named, list) and any(named) and folder.has(_T5) else (_T5,)

@@ -70,7 +70,7 @@ class Files(FlowFiles):
     refused: ClassVar = {"WanImageToVideoPipeline": "an image-to-video model"}
 
     @classmethod
-    def absent(cls, folder: ModelFolder) -> Collection[str]:
+    def find_absent_parts(cls, folder: ModelFolder) -> Collection[str]:
         """See FlowFiles: the second denoiser, except in Wan 2.2 A14B."""
         second = folder.index.get("transformer_2")
         return () if isinstance(second, list) and any(second) else (_LOW,)

@@ -225,4 +225,4 @@ def test_random_weights_keep_the_given_autoencoder(tmp_path: Path) -> None:
     files = open_files("flux", weights="random", vae=folder_of("flux") / "vae")
     assert equal(dict(files.network("vae").state_dict()), weights(folder_of("flux"), "vae"))
     kind = type(files)
-    assert not kind.described(files.settings).standalone
+    assert not kind.from_configs(files.settings).standalone

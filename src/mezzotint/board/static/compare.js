@@ -3,7 +3,7 @@ import { open } from "./curves.js";
 import { address, fileOf } from "./images.js";
 
 // prompts that several runs have in common, each with every run's last image
-const container = document.getElementById("beside");
+const container = document.getElementById("compared-previews");
 if (container) {
   open().catch((error) => showMessage(error.message));
   const runs = Object.entries(JSON.parse(document.getElementById("drawn").textContent));

@@ -39,7 +39,7 @@ async function live() {
   document.getElementById("yaml").textContent = answer.yaml || "The recipe is not valid; see the problems above.";
 }
 
-const checkParts = ["verdict", "found", "checked"].map((id) => document.getElementById(id));
+const checkParts = ["verdict", "check-problems", "checked"].map((id) => document.getElementById(id));
 
 /** Removes the result of a check, which applied to earlier values of the form. */
 const clearCheck = () => checkParts.forEach((one) => { one.replaceChildren(); one.hidden = true; });
@@ -81,7 +81,7 @@ function button(id, act) {
   });
 }
 button("check", async () => {
-  const [verdict, found, output] = checkParts, valuesBefore = JSON.stringify(formValues());
+  const [verdict, problems, output] = checkParts, valuesBefore = JSON.stringify(formValues());
   clearCheck();
   verdict.hidden = false;
   verdict.className = "quiet";
@@ -91,9 +91,9 @@ button("check", async () => {
     if (JSON.stringify(formValues()) !== valuesBefore) return;
     verdict.className = answer.status ? "verdict bad" : "verdict good";
     verdict.textContent = answer.verdict;
-    const known = new Set([...document.querySelectorAll("#problems .problem code")].map((one) => one.textContent));
-    found.replaceChildren(...answer.problems.filter((one) => !known.has(one.where)).map(markProblem));
-    found.hidden = false;
+    const shownPaths = new Set([...document.querySelectorAll("#problems .problem code")].map((one) => one.textContent));
+    problems.replaceChildren(...answer.problems.filter((one) => !shownPaths.has(one.where)).map(markProblem));
+    problems.hidden = false;
     output.textContent = `$ ${answer.command}\n${answer.text}`;
     output.hidden = false;
   } catch (error) { clearCheck(); throw error; }
@@ -104,7 +104,7 @@ button("save", async () => {
   saved.hidden = false;
   saved.replaceChildren(`${message}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Load this file"));
 });
-document.querySelector(".beside").addEventListener("click", (event) => {
+document.querySelector(".sidebar").addEventListener("click", (event) => {
   const field = document.getElementById(event.target.closest(".problem a")?.hash.slice(1) ?? "");
   if (!field) return;
   event.preventDefault();  // shows fields that the search hides, and moves the focus

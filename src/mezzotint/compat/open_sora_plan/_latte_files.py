@@ -107,7 +107,7 @@ class Files(ModelFiles):
         return files
 
     @classmethod
-    def described(cls, settings: ModelSettings) -> Self:
+    def from_configs(cls, settings: ModelSettings) -> Self:
         """See ModelFiles. Without a text encoder if there is none: embeddings may come from files."""
         return replace(cls.of(settings), hollow=True)
 

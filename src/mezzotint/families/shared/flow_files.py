@@ -81,7 +81,7 @@ class FlowFiles(FolderFiles):
         transformer = cls.spec.folders["denoiser"]
         config = folder.config(transformer) if (root / transformer / "config.json").is_file() else {}
         cls._require_family(folder, config)
-        configs = read_configs(folder, cls.spec, cls.absent(folder))
+        configs = read_configs(folder, cls.spec, cls.find_absent_parts(folder))
         files = cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
         with converting_config_errors(root):
             cls.require_match(root, configs)

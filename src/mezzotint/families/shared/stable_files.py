@@ -81,7 +81,7 @@ class StableFiles(FolderFiles):
             return self.overlay.component(self.component(part))
         return None if self.single is None else self.single.component(self.component(part))
 
-    def left_out(self, part: str) -> list[str]:
+    def excluded_names(self, part: str) -> list[str]:
         """See FolderFiles: the transformer layers that `model.depth` removes."""
         if part != "denoiser" or not self.whole_depth:
             return []
@@ -142,7 +142,7 @@ class StableFiles(FolderFiles):
         """See FolderFiles."""
         if self.overlay is not None:
             yield from self.overlay.notes()
-        layers = {match[0] for name in self.left_out("denoiser") if (match := _LAYER.match(name))}
+        layers = {match[0] for name in self.excluded_names("denoiser") if (match := _LAYER.match(name))}
         if layers:  # the depth may equal that of the files
             listed = ", ".join(sorted(layers, key=_numbers_last))
             yield f"denoiser: model.depth removes {len(layers)} transformer layers: {listed}"
@@ -214,7 +214,7 @@ class StableFiles(FolderFiles):
             better = None if better == spec.name else better
             problem = f"looks like {other}" if better is None else f"is {other}: write model.family={better}"
             raise WeightsError(f"{root}: {problem}; family {spec.name} trains {spec.trains}", code="E1406")
-        configs = read_configs(folder, spec, cls.absent(folder))
+        configs = read_configs(folder, spec, cls.find_absent_parts(folder))
         cls.require_match(root, configs)
         return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
 

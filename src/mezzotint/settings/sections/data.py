@@ -182,7 +182,7 @@ class DataSettings(Section):
 
     format: Annotated[str, ALLOW] = "image-folder"
     """The format of the data set: a file name in `data/formats/`. `image-folder`: every image below the folder, with
-    caption files next to the images. `kohya`: folders `10_name`, whose number says how often an epoch visits their
+    caption files next to the images. `kohya`: folders `10_name`, whose number is how often an epoch visits their
     images. `webdataset`: images in tar shards (`data.path` may name them: shards/{000..011}.tar). `metadata`: images
     named by metadata.jsonl, .csv or .parquet or stored in parquet or arrow files, or a data set of the Hugging Face hub
     (`data.path=OWNER/NAME`; extra `data`). `videofolder` (extra `video`): a folder of clips, captions next to them or
@@ -297,7 +297,7 @@ class DataSettings(Section):
     verify: Annotated[Literal["on_start", "on_first_use"], FREE] = "on_start"
     """When images are checked for damage. `on_start` decodes each one when the data set is listed and leaves out
     damaged ones. `on_first_use` hashes each file and reads only its size, orientation and colours, which is much
-    faster; `on_corrupt` says what happens when an image turns out to be damaged at its first use. Clips, and images
+    faster; `on_corrupt` sets what happens when an image turns out to be damaged at its first use. Clips, and images
     other than 8-bit JPEG, PNG and WebP without transparency, are always decoded when the data set is listed."""
 
     on_corrupt: Annotated[Literal["stop", "zero_weight"], FREE] = "stop"

@@ -266,7 +266,7 @@ class MetaModel:
         self.sums = sums or gradient_sums(recipe)
         self.precision = Precision.of(recipe.run, self.sums)
         with EmptyOnMeta():
-            self.files = family_class(recipe).files.described(recipe.model)
+            self.files = family_class(recipe).files.from_configs(recipe.model)
         if not only_texts_of_files(recipe) and not set(self.files.parts) & set(self.files.spec.text_parts):
             self.files.network(
                 self.files.spec.text_parts[0]
@@ -412,7 +412,7 @@ def _with_wrappers_counted(model: TrainableModel, recipe: Recipe) -> TrainableMo
 def described_model(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFiles, ModelFamily]:
     """A model by its configurations only, and its family with all parts on the meta device. Raises WeightsError."""
     with EmptyOnMeta():
-        files = kind.files.described(settings)
+        files = kind.files.from_configs(settings)
         return files, kind.load(files)
 
 

@@ -86,14 +86,14 @@ class BaseModel:
         return bool(self.family.spec.layout)
 
     @cached_property
-    def described(self) -> ModelFiles:
+    def model_files(self) -> ModelFiles:
         """Its files opened by configurations only. Raises WeightsError."""
-        return self.family.files.described(self.settings)
+        return self.family.files.from_configs(self.settings)
 
     @cached_property
     def names(self) -> LayerNames:
         """The names of its layers. Raises WeightsError."""
-        return LayerNames.of(self.described)
+        return LayerNames.of(self.model_files)
 
     def weights(self, store: Path) -> Mapping[str, Reads]:
         """Readers of its tensors, by component. store: for copies of pickles. Raises WeightsError."""
@@ -213,7 +213,7 @@ def write(
     before: metadata to keep, such as those of the source file. fingerprints: of the base. replaces: whether to
     overwrite the files of two denoisers, whose names derive from `path`. Raises as `writing.write`, WeightsError E1410.
     """
-    description = base.described.description(path.stem)
+    description = base.model_files.description(path.stem)
     metadata = header.entries(adapter, AdapterSettings(), fingerprints or {}, description, {"output_name": path.stem})
     metadata |= modelspec.with_open_hashes(before or {})
     kind = None if dtype is None else DTYPES[dtype]
