@@ -65,7 +65,7 @@ class Files(FlowFiles):
 
     def length(self, part: str) -> int:
         """See FlowFiles."""
-        return self.settings.own(LTXSettings).text_tokens
+        return self.settings.get_section(LTXSettings).text_tokens
 
     def text_shape(self) -> tuple[int, int]:
         """See ModelFiles."""
@@ -95,8 +95,8 @@ class Family(ClipFamily):
         self._is_later = files.is_later
         schedule = cast(FlowSchedule, self.schedule)
         self.schedule = replace(schedule, tokens=replace(schedule.tokens, slow_start=self._is_later))
-        own = files.settings.own(LTXSettings)
-        self._rate, self.first_frame_prob = own.frame_rate, own.first_frame_prob
+        settings = files.settings.get_section(LTXSettings)
+        self._rate, self.first_frame_prob = settings.frame_rate, settings.first_frame_prob
         self._has_decoder_timestep = self._configs["vae"].get("timestep_conditioning") is True
 
     def grid_of(self, files: FolderFiles) -> Grid:

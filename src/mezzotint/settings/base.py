@@ -79,7 +79,7 @@ class Section(BaseModel):
             cls.__pydantic_fields__[name] = info
             cls.model_rebuild(force=True)
 
-    def own(self, kind: type[S]) -> S:
+    def get_section(self, kind: type[S]) -> S:
         """The section of one choice, by its class."""
         return next((value for value in self.__dict__.values() if isinstance(value, kind)), kind())
 

@@ -145,7 +145,7 @@ def _describe_base_type(shape: Shape) -> str:
         return "settings, as in the section of that kind"
     if get_origin(base) is Union:
         return ", or ".join(describe_type(shape.item(index)) for index in range(len(get_args(base))))
-    assert base in names, f"{base} has no words in the reference"
+    assert base in names, f"{base} has no description in the reference"
     return names[base]
 
 

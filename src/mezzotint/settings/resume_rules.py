@@ -98,7 +98,7 @@ def data_change_problems(allow_change: Sequence[str]) -> list[Problem]:
 
 
 def find_unknown_allowances(allow_change: Sequence[str]) -> list[Problem]:
-    """The words of `run.allow_change` that are no setting, no section, and none of `data`, `model`, `code`: E1001."""
+    """E1001 for each entry of `run.allow_change` that is not a setting, a section, `data`, `model` or `code`."""
     allowed = {"data", "model", "code", *by_path(), *sections()}
     return [
         Problem("run.allow_change", f"{name!r} is not a setting", advice(name), "E1001")

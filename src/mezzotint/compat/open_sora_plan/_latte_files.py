@@ -97,7 +97,7 @@ class Files(ModelFiles):
         vae = _find_vae(settings.vae, root)
         if vae is not None:
             there["vae"] = vae
-        text, tokenizer, own = _find_text_encoder(settings.own(LatteSettings).text_encoder, root)
+        text, tokenizer, own = _find_text_encoder(settings.get_section(LatteSettings).text_encoder, root)
         if text is not None:
             there["text_encoder"] = text
         scheduler = root / "scheduler" / "scheduler_config.json"
@@ -119,7 +119,7 @@ class Files(ModelFiles):
     @cached_property
     def own(self) -> LatteSettings:
         """The settings of this family."""
-        return self.settings.own(LatteSettings)
+        return self.settings.get_section(LatteSettings)
 
     def part(self, name: str) -> StoredPart:
         """A part. Raises WeightsError E1461 or E1462 if it does not exist."""

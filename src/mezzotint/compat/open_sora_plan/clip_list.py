@@ -303,7 +303,7 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     folder if they are inside it, otherwise absolute. Raises DatasetError E1231 and E1232 for a malformed list or
     annotation."""
     real = path.expanduser().resolve()
-    has_texts = settings.own(ClipListSettings).text_embeddings
+    has_texts = settings.get_section(ClipListSettings).text_embeddings
     places = (real, *named_files(real, has_texts=has_texts, masks=settings.mask.source == "files"))
     there = (os.fspath(place) for place in places if os.path.exists(place))
     names = (place.removeprefix(os.fspath(real.parent) + os.sep) for place in there)
@@ -316,7 +316,7 @@ def read_samples(source: Source) -> Iterator[Item]:
         clip_files.decoder()
     path = source.root / source.listing.names[0]
     settings, masks = source.settings, source.settings.mask.source == "files"
-    own = settings.own(ClipListSettings)
+    own = settings.get_section(ClipListSettings)
     return samples(path, settings.clips, own, prefix=source.prefix, repeats=source.repeats, masks=masks)
 
 

@@ -86,4 +86,4 @@ def _places(recipe: Recipe) -> dict[Path, str]:
 
 def _encoder(recipe: Recipe) -> Path | None:
     """The folder of the recipe's text encoder."""
-    return recipe.model.own(LatteSettings).text_encoder
+    return recipe.model.get_section(LatteSettings).text_encoder

@@ -30,7 +30,7 @@ class FormatSpec:
     """The facts of a format. settings: the section `data.NAME` of this format. contradictions: what does not fit
     together in a section `data` of this format, a sentence each. has_clips: its samples are clips, so pixels have
     frames. reads_texts: whether text embeddings come from files that it names, so captions are not encoded.
-    reads_masks: whether masks may be next to its images. own_masks: where else it has masks, in words for messages.
+    reads_masks: whether masks may be next to its images. own_masks: where else it has masks, for messages.
     is_encoded: its samples are latents and embeddings already, as its `FORMAT` says. has_folder_words: whether folder
     names may be caption words. takes_generated: whether images generated into its folder are samples.
     hints_at_repeats: it visits every image once, so folders with names like kohya's are pointed out. has_own_paths:

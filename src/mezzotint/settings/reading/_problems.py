@@ -1,4 +1,4 @@
-"""From plain values to a Recipe, or to all of its problems in one pass, in plain words.
+"""From plain values to a Recipe, or to all of its problems in one pass.
 
 pydantic checks the types. Values that it would convert silently (the text "4" for a number, "no" for false) are refused
 first. After the first pass the invalid values are removed and the rest is checked again, so that a check across two

@@ -1,4 +1,4 @@
-"""Messages for pydantic's errors, in plain words and with the invalid value."""
+"""Messages for pydantic's errors, with the invalid value."""
 
 from __future__ import annotations
 

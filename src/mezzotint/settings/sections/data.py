@@ -302,8 +302,8 @@ class DataSettings(Section):
 
     on_corrupt: Annotated[Literal["stop", "zero_weight"], FREE] = "stop"
     """With `verify=on_first_use`: what happens when an image turns out to be damaged. `stop` ends the run with the
-    image's name. `zero_weight` keeps its place in the batch with weight 0: order, random draws and all other samples
-    stay the same, the mean of the step still counts its place, and the run's progress lists such images; more than
+    image's name. `zero_weight` keeps it in the batch with weight 0: order, random draws and all other samples
+    stay the same, the mean of the step still counts it, and the run's progress lists such images; more than
     `max_skipped` of them end the run. Held-out images, clips and images joined to clips always end it."""
 
     decode_timeout: Annotated[PositiveFloat | None, FREE] = 120.0
@@ -396,7 +396,7 @@ class DataSettings(Section):
     def _other_format_sections(self) -> Iterator[str]:
         for name, spec in formats.specs().items():
             kind, is_used = spec.settings, name in (self.format, self.clips.images_format)
-            if kind is not None and not is_used and self.own(kind) != kind():
+            if kind is not None and not is_used and self.get_section(kind) != kind():
                 yield f"data.{formats.section_of(name)} has no effect without data.format={name}; leave it out"
 
     def random_caption_settings(self) -> list[str]:
@@ -413,7 +413,7 @@ class DataSettings(Section):
     def format_settings(self) -> Section | None:
         """The section of the selected format; None if it has none."""
         kind = format_spec(self.format).settings
-        return None if kind is None else self.own(kind)
+        return None if kind is None else self.get_section(kind)
 
     @property
     def has_clips(self) -> bool:

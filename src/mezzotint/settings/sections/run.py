@@ -230,7 +230,7 @@ class RunSettings(Section):
 
     linked_folders: Annotated[tuple[PublishedPath, ...], BeforeValidator(as_list), FREE] = ()
     """Folders outside the run folder that `checkpoints`, `exports`, `samples`, `logs` and `requests`, and folders in
-    them, may be links to, such as `[/big/exports]`. Links to other places outside the run folder are refused. Valid on
+    them, may be links to, such as `[/big/exports]`. Links elsewhere outside the run folder are refused. Valid on
     the command line and in your own recipe, not in the recipe.yaml of a run folder, which may come from somebody
     else."""
 
