@@ -32,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def words(command: str, line: str) -> list[str]:
-    return DIALECT.words(command, shlex.split(line.replace("\\\n", " ")))[0]
+    return DIALECT.translate_tool(command, shlex.split(line.replace("\\\n", " ")))[0]
 
 
 def changed(line: str) -> list[str]:
@@ -42,7 +42,7 @@ def changed(line: str) -> list[str]:
 
 
 def notes(command: str, line: str) -> str:
-    return "\n".join(str(note) for note in DIALECT.words(command, shlex.split(line))[1])
+    return "\n".join(str(note) for note in DIALECT.translate_tool(command, shlex.split(line))[1])
 
 
 def test_documented_merge_is_translated() -> None:

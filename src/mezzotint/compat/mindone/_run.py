@@ -133,8 +133,8 @@ def _set_memory(draft: Draft) -> None:
         draft.set("run.runtime", "auto", "is_parallel")
     processes = draft.launched.processes
     if processes > 1 and not draft.values["is_parallel"]:
-        what = f"is False, but {processes} processes are running"
-        draft.refuse("is_parallel", what, "write --is_parallel True", "E1083")
+        message = f"is False, but {processes} processes are running"
+        draft.refuse("is_parallel", message, "write --is_parallel True", "E1083")
 
 
 def _set_saving(draft: Draft) -> None:

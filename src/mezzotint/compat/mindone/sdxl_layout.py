@@ -59,11 +59,11 @@ def decays(name: str) -> bool:
 def entries(part: str, names: Sequence[str], *, refiner: bool = False) -> Iterator[Entry]:
     """Yields the entries of a part, from the names of its parameters in the network. Raises KeyError for a part or
     names that such a model does not have."""
-    component, known, level = _COMPONENTS[part]
+    component, required_name, level = _COMPONENTS[part]
     # names of the network may lack the first level of the names in the file
     written = {name if name.startswith(_LEVELS) else level + name: name for name in names}
-    if known not in written:
-        raise KeyError(known)
+    if required_name not in written:
+        raise KeyError(required_name)
     parts = (LAYOUT.variants[0] if refiner else LAYOUT).parts
     for entry in parts[component][0].table(list(written)).entries:
         yield replace(entry, ours=tuple(written[name] for name in entry.ours))

@@ -143,10 +143,10 @@ def _foreign(path: str, entry: str) -> dict[str, Foreign]:
 
 
 NAMES: Mapping[str, Foreign] = {
-    name: known
+    name: foreign
     for path, entries in _BY_SETTING.items()
     for one in entries
-    for name, known in _foreign(path, one).items()
+    for name, foreign in _foreign(path, one).items()
 }
 """By the foreign name, with underscores."""
 

@@ -55,7 +55,7 @@ def equivalent_arguments(
     """The words after our command that do the same as a foreign command line, and the foreign flags by our options,
     settings and file names. Prints the notes. ours: words and options that override it. Raises RecipeError with the
     names of the foreign line."""
-    theirs, notes, flags = find_dialect(name).words(verb, arguments)
+    theirs, notes, flags = find_dialect(name).translate_tool(verb, arguments)
     overridden = {word.partition("=")[0].removesuffix("+") for word in ours}
     theirs = [word for word in theirs if not (word.startswith("--") and word.partition("=")[0] in overridden)]
     for note in notes:

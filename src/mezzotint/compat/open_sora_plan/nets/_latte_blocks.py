@@ -82,8 +82,8 @@ class ShrinkingAttention(Attention):
             return x
         if grid is None and x.shape[1] % 2:
             x = torch.cat([x[:, :1].expand(-1, self.factor - 1, -1), x], dim=1)
-        places = x.transpose(1, 2) if grid is None else x.transpose(1, 2).unflatten(2, grid)
-        return cast(Tensor, self.norm(self.sr(places).flatten(2).transpose(1, 2)))
+        grid_states = x.transpose(1, 2) if grid is None else x.transpose(1, 2).unflatten(2, grid)
+        return cast(Tensor, self.norm(self.sr(grid_states).flatten(2).transpose(1, 2)))
 
 
 class _Widened(nn.Module):

@@ -145,11 +145,11 @@ class CausalVAE(nn.Module):
             return self.tiling.decode(latents, self._decode_whole)
         return self._decode_whole(latents)
 
-    def keep_norms_in_float32(self, kept: bool = True) -> None:
+    def keep_norms_in_float32(self, is_on: bool = True) -> None:
         """Sets whether group norms are computed in float32 if the rest is in half precision."""
         for module in self.modules():
             if isinstance(module, layers.Norm):
-                module.in_float32 = kept
+                module.in_float32 = is_on
 
     def _encode_whole(self, pixels: Tensor) -> Tensor:
         return cast(Tensor, self.quant_conv(self.encoder(pixels)))
