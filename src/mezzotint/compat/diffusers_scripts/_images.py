@@ -101,7 +101,7 @@ def _set_buckets(draft: Draft) -> None:
     text, side = draft.text("aspect_ratio_buckets"), draft.integer("resolution")
     if not draft.values["use_aspect_ratio_buckets"]:
         if text:
-            message = "needs --use_aspect_ratio_buckets, there as here"
+            message = "needs --use_aspect_ratio_buckets, as in the script"
             draft.refuse("aspect_ratio_buckets", message, code="E1017")
         return
     if draft.values["with_prior_preservation"]:
@@ -111,7 +111,7 @@ def _set_buckets(draft: Draft) -> None:
     flags = ("aspect_ratio_buckets",) if text else ("use_aspect_ratio_buckets", "resolution")
     draft.set_all({"data.buckets.shape": "list", "data.buckets.sizes": sizes}, *flags)
     if not text:
-        message = "images smaller than --resolution are enlarged; there, each has its own size"
+        message = "images smaller than --resolution are enlarged; in the script, each has its own size"
         draft.note("use_aspect_ratio_buckets", message)
 
 
@@ -145,8 +145,8 @@ def _note_encoding(draft: Draft) -> None:
     if changes:
         draft.note(
             "center_crop" if crop else "random_flip",
-            f"images are encoded once, each with one {changes}, as there; the model is given the coordinates of this "
-            "crop (there, of another one). data.cache.crops=4 caches four of each image",
+            f"images are encoded once, each with one {changes}, as in the script; the model is given the coordinates "
+            "of this crop (in the script, of another one). data.cache.crops=4 caches four of each image",
         )
 
 
@@ -162,7 +162,7 @@ def _set_caches(draft: Draft, script: Script) -> None:
         draft.set("data.cache.latents", is_cached, *keeps)
         draft.set("data.cache.crops", draft.integer("repeats") if is_cached and is_drawn else 1, *keeps, "repeats")
     if is_drawn and not is_cached:
-        message = "crops and mirrors are random at each visit; there, once for the whole run"
+        message = "crops and mirrors are random at each visit; in the script, once for the whole run"
         draft.note("random_flip" if mirror else "center_crop", message)
     if script.mean_when_cached:
         draft.set("objective.posterior", "mean" if draft.values["cache_latents"] else "sample", "cache_latents")

@@ -117,7 +117,8 @@ def note_steps(draft: Draft, flag: str) -> None:
         steps = draft.to_steps(count)
         draft.note(
             flag,
-            f"{format_count(count, 'batch')}, here {format_count(steps, 'step')} of {format_count(times, 'batch')}",
+            f"{format_count(count, 'batch')}; in Mezzotint {format_count(steps, 'step')} "
+            f"of {format_count(times, 'batch')}",
         )
 
 

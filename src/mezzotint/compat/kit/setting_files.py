@@ -93,7 +93,7 @@ def _entries(tree: Mapping[str, Any], specs: Mapping[str, Spec], prefix: str) ->
 def _suggest_key(key: str, specs: Mapping[str, Spec]) -> str:
     """A remedy for an unknown key: the nearest key of the same level, or of the whole file."""
     if any(flag.startswith(f"{key}.") for flag in specs):
-        return 'write { "key": value } there'
+        return 'write { "key": value }'
     home, _, last = key.rpartition(".")
     siblings = {flag.rpartition(".")[2]: flag for flag in specs if flag.rpartition(".")[0] == home}
     inside = f"{home}." if home else ""

@@ -191,7 +191,7 @@ class Config:
         elif target.refused:
             message, code = f"{name} {target.refused}", "E1081"
         elif target.role != role:
-            message = f"{name} is a {target.role}; a {role} is needed here"
+            message = f"{name} is a {target.role}; a {role} is needed"
         else:
             return target
         self.refuse((*key_path, "target"), message, remedy, code)

@@ -125,10 +125,10 @@ def _set_cache(draft: Draft, *, latents: bool, text: bool) -> None:
     if latents and text and not fills:
         _export_unet(draft)
     if latents:
-        draft.note("cache_latent", "each image has one cached crop, as there; data.cache.crops=4 caches four")
+        draft.note("cache_latent", "each image has one cached crop, as in MindONE; data.cache.crops=4 caches four")
     if latents != text:
         draft.note(
-            "cache_latent" if latents else "cache_text_embedding", "only this is cached; there, both or none are"
+            "cache_latent" if latents else "cache_text_embedding", "only this is cached; in MindONE, both or none are"
         )
     if fills:
         draft.verb = "cache"
@@ -182,7 +182,9 @@ def _set_multi_aspect(draft: Draft, dataset: Node, single: Sequence[Node], batch
     draft.set_all({"data.buckets.shape": "list", "data.buckets.sizes": sizes, "data.crop": "random"}, flag)
     draft.set_all({"data.resize": "bilinear", "data.antialias": False}, flag)
     _set_flip(draft, dataset, single)
-    message = "each image is trained at the size nearest to its own aspect ratio; there, at a random size per batch"
+    message = (
+        "each image is trained at the size nearest to its own aspect ratio; in MindONE, at a random size per batch"
+    )
     draft.note(flag, message)
 
 

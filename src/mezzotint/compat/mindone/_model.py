@@ -35,7 +35,7 @@ def model(config: Config, *, is_inference: bool = False) -> None:
         return
     config.draft.set("model.family", "sdxl", engine.flag())
     if "scale_factor" not in engine.written:
-        config.draft.note(engine.flag(), "scale_factor is not given; SDXL's 0.13025 is used, there 1")
+        config.draft.note(engine.flag(), "scale_factor is not given; SDXL's 0.13025 is used, in MindONE 1")
     _set_network(config)
     _set_autoencoder(config, engine)
     _set_conditioner(config)

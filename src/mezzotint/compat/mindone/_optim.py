@@ -40,7 +40,7 @@ def _set_optimizer(config: Config, section: Node) -> None:
         values = {"optim.optimizer.kind": "library", "optim.optimizer.class_name": "torch.optim.SGD"}
         draft.set_all(values, flag("optimizer_config"))
     if node is None:
-        draft.note(flag("optimizer_config"), "is not given; plain SGD is used, as there")
+        draft.note(flag("optimizer_config"), "is not given; plain SGD is used, as in MindONE")
     elif node.name == "SGD":
         options = {key: node[key] for key in ("momentum", "dampening", "nesterov") if key in node.written}
         if options:

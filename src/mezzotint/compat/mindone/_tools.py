@@ -102,7 +102,7 @@ _SAMPLE = (
     row("sigma_max", 80.0, "sample.sigma_max", "with EDMDiscretization"),
     row("rho", 7.0, "sample.rho", "with EDMDiscretization"),
     row("sample_step", 40, "--steps sample.steps", "clamped to 1 to 1000"),
-    _ignored("num_rows", 1, "num_cols is used, there as here"),
+    _ignored("num_rows", 1, "num_cols is used, as in MindONE"),
     row("num_cols", 1, "", "images per prompt, with consecutive seeds, 10 at most"),
     row("seed", 42, "--seed", "of the first image"),
     ignored("deterministic", True, "a seed always gives the same image"),
@@ -205,7 +205,7 @@ def _prompt_options(draft: Draft, *, is_refiner: bool) -> list[str]:
     if is_refiner:
         return [*options, "sample.unconditional=caption", *([f"--negative={negative}"] if negative else [])]
     if negative:
-        draft.note("negative_prompt", "the base model does not use a negative prompt, there as here")
+        draft.note("negative_prompt", "the base model does not use a negative prompt, as in MindONE")
     return [*options, "sample.unconditional=zeros"]
 
 
@@ -221,10 +221,10 @@ def _number_options(draft: Draft) -> list[str]:
     seeds = [draft.integer("seed") + number for number in range(min(10, max(1, count)))]
     sampler = draft.text("sampler")
     if sampler == "LinearMultistepSampler":
-        draft.note("sampler", "each step is made once; there, twice by mistake")
+        draft.note("sampler", "each step is made once; in MindONE, twice by mistake")
     is_img2img = draft.text("task") == "img2img"
     if is_img2img and "sd_xl_base_ratios" in draft.named:
-        draft.note("sd_xl_base_ratios", "img2img keeps the size of the image, there as here")
+        draft.note("sd_xl_base_ratios", "img2img keeps the size of the image, as in MindONE")
     return [
         *([] if is_img2img else [f"--size={width}x{height}"]),
         f"--steps={steps}", f"--guidance={scale:g}", f"--solver={SAMPLERS[sampler]}",

@@ -58,7 +58,7 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
             for ours, value in entry.to_ours(tensor).items():
                 moment = mine.get(f"{start}{ours}")
                 if moment is not None and moment.shape != value.shape:
-                    misshapen.append(f"{ours} ({_shape(value)} there, {_shape(moment)} here)")
+                    misshapen.append(f"{ours} ({_shape(value)} in the file, {_shape(moment)} in the model)")
                 elif moment is not None:
                     moment.copy_(value)
                     restored.add(f"{start}{ours}")

@@ -152,7 +152,7 @@ def _set_batches(draft: Draft) -> None:
     else:
         draft.apply("log_interval")
         if is_sinking:
-            draft.note("dataset_sink_mode", "there the loss is logged once per epoch; here by --log_interval")
+            draft.note("dataset_sink_mode", "Open-Sora-Plan logs the loss once per epoch; Mezzotint by --log_interval")
 
 
 def _set_rate(draft: Draft) -> None:
@@ -171,7 +171,7 @@ def _set_rate(draft: Draft) -> None:
     draft.set("optim.lr", start, "scale_lr" if draft.values["scale_lr"] else "start_learning_rate")
     draft.set("optim.schedule.kind", SCHEDULES[kind], "lr_scheduler")
     if kind == "multi_step_decay":
-        draft.note("lr_scheduler", "multi_step_decay has no milestones there: the rate is constant")
+        draft.note("lr_scheduler", "multi_step_decay has no milestones in Open-Sora-Plan: the rate is constant")
     warmup, decay = draft.steps_of("lr_warmup_steps"), draft.steps_of("lr_decay_steps")
     for flag in ("lr_warmup_steps", "lr_decay_steps"):
         draft.check_bounds(flag)
@@ -204,7 +204,7 @@ def _set_update(draft: Draft) -> None:
     draft.set("optim.clip.scope", "all", "clip_grad")
     draft.apply("use_ema")
     if draft.values["use_ema"] and draft.integer("gradient_accumulation_steps") > 1:
-        draft.note("use_ema", "is updated once per step, at the given rate; there, with every micro-batch")
+        draft.note("use_ema", "is updated once per step, at the given rate; in Open-Sora-Plan, with every micro-batch")
     draft.set("run.preview.every", None, "use_ema")
 
 
@@ -319,9 +319,9 @@ def _resume_from(draft: Draft) -> str:
 def _note_quirks(draft: Draft) -> None:
     """Adds notes about accidental behaviour of the program that is not copied."""
     if draft.launched.processes > 1:
-        draft.note("seed", "each sample has its own noise; there, all processes draw the same")
+        draft.note("seed", "each sample has its own noise; in Open-Sora-Plan, all processes draw the same")
     if draft.text("resume_from_checkpoint").lower() not in ("false", "0", ""):
-        draft.note("resume_from_checkpoint", "resumes exactly where it stopped; there, at the next epoch")
+        draft.note("resume_from_checkpoint", "resumes exactly where it stopped; in Open-Sora-Plan, at the next epoch")
 
 
 DIALECT = Dialect(
@@ -332,5 +332,5 @@ DIALECT = Dialect(
     scripts=(SCRIPT,),
     other_scripts=OTHER_SCRIPTS,
     accumulation="gradient_accumulation_steps",
-    division="{count} micro-batches there are {steps} optimizer steps of {times}",
+    division="{count} micro-batches in Open-Sora-Plan are {steps} optimizer steps of {times}",
 )
