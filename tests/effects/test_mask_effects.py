@@ -155,7 +155,7 @@ def test_missing_or_misfitting_mask_is_refused(feed: Make, noisy: Make, tmp_path
     said = refused(**named)[1]
     assert said == f"data.mask.path: {tmp_path / 'masks'}: does not exist; set it to the folder of masks"
     grey(tmp_path / "masks" / "fox.png", (32, 32), 0)
-    assert "no file there has the name of an image" in refused(**named)[1]
+    assert "no file in it has the name of an image" in refused(**named)[1]
     grey(folder / "000-masklabel.png", (32, 40), 0)
     code, message = refused(**beside)
     assert code == "E1476"
