@@ -58,7 +58,7 @@ class Layer:
     batch_id: str | None = None
     shuffle_tags: bool = False
 
-    def over(self, weaker: Layer) -> Layer:
+    def merge_over(self, weaker: Layer) -> Layer:
         """Merges this layer over a weaker one: its values override; its prompts and tags come first, without
         duplicates; tags are shuffled if either layer has shuffle_tags."""
         values = {
@@ -73,7 +73,7 @@ class Layer:
     def with_name(self, name: str) -> Layer:
         """This layer; without a main prompt, merged with the caption in the file's name: the part before the first
         underscore, split at commas."""
-        return self if self.prompts else parse_caption(PurePosixPath(name).stem.partition("_")[0]).over(self)
+        return self if self.prompts else parse_caption(PurePosixPath(name).stem.partition("_")[0]).merge_over(self)
 
 
 def parse_caption(text: str) -> Layer:
@@ -109,7 +109,7 @@ def parse_mapping(
             values[key] = _READERS[key](value, value_path)
         else:
             raise Malformed(_unknown(key, also), value_path)
-    return inner.over(Layer(**values))
+    return inner.merge_over(Layer(**values))
 
 
 def number(text: str) -> float:

@@ -142,7 +142,7 @@ class _LayeredReader:
                 for sidecar in (stem + end, stem + end.upper()):
                     if sidecar in listed and sidecar.rpartition("/")[2] not in MANIFESTS:
                         read = self.files.text if end in CAPTIONS else self.files.yaml
-                        layer = read(sidecar).over(layer)
+                        layer = read(sidecar).merge_over(layer)
             yield self._sample(name, name, self.source.root / name, layer)
 
     def manifest(self, manifest: str) -> Iterator[Item]:
@@ -172,7 +172,7 @@ class _LayeredReader:
             below = self.inherited[above]
         files = self.files
         for name in (inside + one for one in GLOBALS if inside + one in listed):
-            below = files.yaml(name).over(below)
+            below = files.yaml(name).merge_over(below)
         self.inherited[folder] = layer = below
         # local.yaml overrides numbers in txt files, but not batch names and the loss scale
         of_folder: list[tuple[str, Callable[[str], Layer]]] = [
@@ -187,7 +187,7 @@ class _LayeredReader:
         ]
         for name, read in of_folder:
             if inside + name in listed:
-                layer = read(inside + name).over(layer)
+                layer = read(inside + name).merge_over(layer)
         self.whole[folder] = layer
         return layer
 

@@ -175,7 +175,7 @@ def _require_checksum(path: Path, identity: tuple[int, int, int, int]) -> None:
     """Verifies a checksum. `identity` is part of the cache's key: a changed file is verified again."""
     with _open(path) as file:
         handle, size = file.fileno(), identity[0]
-        begin = wire.trailer(handle, size)
+        begin = wire.find_trailer(handle, size)
         if begin is None or max((value.end for value in wire.values(handle, size)), default=0) > begin:
             return
         computed = 0

@@ -186,7 +186,7 @@ class RemoteShard(Shard):
         address = record["address"].reshape(1, 32)
         for _ in range(2):  # the local copy may be damaged, too
             name = f"{address.tobytes().hex()}-{self._row_bytes}"
-            data = self._fetched.piece(name, self._origin, number * self._row_bytes, self._row_bytes)
+            data = self._fetched.fetch_range(name, self._origin, number * self._row_bytes, self._row_bytes)
             row = np.frombuffer(data, np.uint8).reshape(1, -1)
             if row.shape[1] == self._row_bytes and checksums(address, row, self._factors)[0] == record["checksum"]:
                 return row.reshape(-1)

@@ -129,7 +129,7 @@ class Store:
                         return rows
                 except (OSError, IndexError):
                     pass  # a file is missing or too short: rows are checked one by one below
-            entries = self.sound(keys)
+            entries = self.find_valid(keys)
             missing = np.flatnonzero(entries < 0)
             return missing if len(missing) else self._copy(entries)
 
@@ -163,7 +163,7 @@ class Store:
                 self._table.sort()  # lookups then also find a duplicate of it that was added later
         return np.asarray(self._table.state[entries] == GOOD, dtype=np.bool_)
 
-    def sound(self, addresses: Addresses) -> NDArray[np.int64]:
+    def find_valid(self, addresses: Addresses) -> NDArray[np.int64]:
         """`find` and `verify` in one: the valid entry of each address, −1 without one. Finds a valid duplicate of a
         damaged entry."""
         keys = as_addresses(addresses)
@@ -176,9 +176,9 @@ class Store:
 
     def has(self, addresses: Addresses, *, checks: bool) -> NDArray[np.bool_]:
         """Which addresses have an entry. checks: whether entries are also verified."""
-        return np.asarray((self.sound(addresses) if checks else self.find(addresses)) >= 0, dtype=np.bool_)
+        return np.asarray((self.find_valid(addresses) if checks else self.find(addresses)) >= 0, dtype=np.bool_)
 
-    def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
+    def is_damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which addresses have an entry that is known to be damaged, and no valid one."""
         keys = as_addresses(addresses)
         bad = self._table.records(np.flatnonzero(self._table.state[: len(self)] == BAD))
@@ -250,7 +250,7 @@ class Store:
         is_elsewhere = self._writer is not None or any(isinstance(shard, RemoteShard) for shard in self._shards)
         first = len(self._table.ordered)
         if not is_elsewhere and len(self) - first >= max(_MIN_UNORDERED, first // 8):
-            _order.write(self.folder, [shard.coverage() for shard in self._shards], self._table.in_order())
+            _order.write(self.folder, [shard.coverage() for shard in self._shards], self._table.sorted_entries())
 
     def _locate(self, entries: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The shards and rows of entries."""

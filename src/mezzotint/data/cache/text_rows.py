@@ -77,12 +77,12 @@ class TextRows:
             exists[open_] = store.has(keys[open_], checks=checks)
         return exists
 
-    def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
+    def is_damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which addresses have an entry that is known to be damaged, and no valid one."""
         keys = as_addresses(addresses)
         is_damaged = np.zeros(len(keys), dtype=np.bool_)
         for store in self.stores:
-            is_damaged |= store.damaged(keys)
+            is_damaged |= store.is_damaged(keys)
         return is_damaged & ~self.has(keys, checks=False)
 
     def append(
@@ -114,7 +114,7 @@ class TextRows:
         is_pending = np.ones(n, dtype=np.bool_)
         for length, store in self._stores.items():
             pending = np.flatnonzero(is_pending)
-            entries = store.sound(keys[pending])
+            entries = store.find_valid(keys[pending])
             indexes = torch.from_numpy(pending[entries >= 0])
             if not len(indexes):
                 continue

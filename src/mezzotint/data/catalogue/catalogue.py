@@ -150,7 +150,7 @@ class Catalogue:
         if not is_remote(path):
             return path
         fetched = remote.fetched_at(self.folder.parent.parent / remote.FOLDER, int(keep_gb * 1e9))
-        return fetched.content(path, self.digest[row].tobytes())
+        return fetched.fetch_content(path, self.digest[row].tobytes())
 
     def captions(self, row: int) -> tuple[str, ...]:
         """The captions from which a visit selects one."""

@@ -159,14 +159,14 @@ class Fetched:
     _unswept: int = 0
     _lock: Lock = field(default_factory=Lock)
 
-    def whole(self, path: Path, stats: NDArray[np.int64]) -> Path:
+    def fetch_file(self, path: Path, stats: NDArray[np.int64]) -> Path:
         """The local path of a listed file. stats: of the listing. Raises DatasetError E1841, StorageError E1720."""
         version = hashlib.sha256(url_of(path).encode("utf-8", "surrogatepass") + stats.tobytes()).hexdigest()[:32]
         target = self.folder / version[:2] / f"{version}-{path.name}"
         with self._lock:  # threads that probe images of one shard wait for the same download
             return self._find(target) or self._put(target, path, lambda temporary: _get(path, temporary))
 
-    def content(self, path: Path, digest: bytes) -> Path:
+    def fetch_content(self, path: Path, digest: bytes) -> Path:
         """The local path of a file, or of a member of a tar shard, with this SHA-256. Raises DatasetError E1841, E1843
         if the file now has other bytes; StorageError E1720."""
         target = self.folder / digest.hex()[:2] / f"{digest.hex()}{path.suffix.partition('@')[0]}"
@@ -174,7 +174,7 @@ class Fetched:
             target, path, lambda temporary: temporary.write_bytes(_bytes_of(path, digest))
         )
 
-    def piece(self, name: str, path: Path, start: int, size: int) -> bytes:
+    def fetch_range(self, name: str, path: Path, start: int, size: int) -> bytes:
         """A byte range of a file, stored under a unique name. Raises DatasetError E1841, StorageError E1720."""
         target = self.folder / name[:2] / name
         with suppress(OSError):
@@ -280,9 +280,9 @@ class NearFiles:
         }  # fmt: skip
 
     def file(self, path: Path) -> Path:
-        """The local path of a listed file. Raises as `Fetched.whole`."""
+        """The local path of a listed file. Raises as `Fetched.fetch_file`."""
         stats = self._stats.get(os.fspath(path))
-        return path if stats is None else self._fetched.whole(path, stats)
+        return path if stats is None else self._fetched.fetch_file(path, stats)
 
     def at(self, path: Path) -> Path:
         """The local path of a file or of a member of one."""

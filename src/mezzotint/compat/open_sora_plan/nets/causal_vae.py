@@ -90,7 +90,7 @@ class _Encoder(nn.Module):
         x = as_clip(self.conv_in(as_frames(x)), len(x))
         for level in self.down:
             x = level(x)
-        return cast(Tensor, self.conv_out(layers.activated(self.norm_out(self.mid(x)))))
+        return cast(Tensor, self.conv_out(layers.apply_silu(self.norm_out(self.mid(x)))))
 
 
 class _Decoder(nn.Module):
@@ -112,7 +112,7 @@ class _Decoder(nn.Module):
         x = self.mid(self.conv_in(x))
         for level in reversed(self.up):
             x = level(x)
-        return cast(Tensor, self.conv_out(layers.activated(self.norm_out(x))))
+        return cast(Tensor, self.conv_out(layers.apply_silu(self.norm_out(x))))
 
 
 class CausalVAE(nn.Module):

@@ -54,7 +54,7 @@ def samples(source: Source, kind: RowKind) -> Iterator[Item]:
         if is_table(name):
             yield from reader.table(name)
     reader.require()
-    yield from reader.rest()
+    yield from reader.list_unnamed()
 
 
 class _Outside(Exception):
@@ -106,7 +106,7 @@ class _RowReader:
                 code="E1203",
             )
 
-    def rest(self) -> Iterator[Skipped]:
+    def list_unnamed(self) -> Iterator[Skipped]:
         prefix = self._source.prefix
         for path, reason in self._refused.items():
             if path not in self._named:
