@@ -190,8 +190,8 @@ def _set_rate(draft: Draft) -> None:
 def _set_update(draft: Draft) -> None:
     draft.apply("optim")
     if draft.text("optim") == "adamw":
-        what = "adamw is torch's; the port's rule, without bias correction, is --optim AdamWeightDecay"
-        draft.note("optim", what)
+        message = "adamw is torch's; the port's rule, without bias correction, is --optim AdamWeightDecay"
+        draft.note("optim", message)
     betas = draft.values["betas"]
     if not isinstance(betas, tuple) or len(betas) != 2:
         draft.refuse("betas", f"must be two numbers, got {betas}", "such as 0.9 0.999", "E1017")
@@ -231,8 +231,8 @@ def _set_precision(draft: Draft) -> None:
 def _set_memory(draft: Draft) -> None:
     exempt = draft.integer("num_no_recompute")
     if not 0 <= exempt <= _PAIRS:
-        what = f"must be between 0 and {_PAIRS}, the number of pairs of blocks; got {exempt}"
-        draft.refuse("num_no_recompute", what, code="E1017")
+        message = f"must be between 0 and {_PAIRS}, the number of pairs of blocks; got {exempt}"
+        draft.refuse("num_no_recompute", message, code="E1017")
     if exempt and not draft.values["use_recompute"]:
         draft.note("num_no_recompute", "has an effect only with --use_recompute True")
     draft.set(
@@ -308,8 +308,8 @@ def _resume_from(draft: Draft) -> str:
         case "true" | "1":
             return "auto"
     if PurePath(path).name == "train_resume.ckpt":
-        what = "is a checkpoint of the port: a new run starts from its weights; nothing else is read"
-        draft.note("resume_from_checkpoint", what)
+        message = "is a checkpoint of the port: a new run starts from its weights; nothing else is read"
+        draft.note("resume_from_checkpoint", message)
         draft.set_all({"model.path": path, "model.config": "latte-17f"}, "resume_from_checkpoint")
         draft.settings["model"].pop("weights", None)
         return "auto"
