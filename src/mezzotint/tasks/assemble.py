@@ -129,7 +129,7 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
     requirements.require_masks(catalogue, recipe.data)
     rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed, at_most=recipe.data.max_samples)
     if PART in recipe.model.train:
-        requirements.require_words(catalogue, rows, recipe.model.tokens.all)
+        requirements.require_learned_tokens(catalogue, rows, recipe.model.tokens.all)
     columns = plan_columns(catalogue, rows, recipe.data)
     timeline = Timeline(columns, recipe.data, recipe.optim.accumulation, recipe.run.seed)
     named = recipe.data.holdout.path if recipe.run.validation.every is not None else {}

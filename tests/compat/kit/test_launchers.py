@@ -40,7 +40,7 @@ def pasted(line: str) -> launchers.ParsedCommand:
 )
 def test_launchers_are_recognized_with_their_script(line: str, tool: str, processes: int | str) -> None:
     command = pasted(line)
-    assert (command.tool, command.processes, command.words) == (tool, processes, ["--a=1"])
+    assert (command.tool, command.processes, command.arguments) == (tool, processes, ["--a=1"])
 
 
 def test_launcher_of_several_processes_prints_the_torchrun_command() -> None:

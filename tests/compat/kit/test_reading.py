@@ -120,5 +120,5 @@ def test_line_continuation_characters_are_dropped_with_a_note() -> None:
 @given(st.lists(st.text(max_size=12), max_size=8))
 def test_arbitrary_words_do_not_crash_the_reader(words: list[str]) -> None:
     cleaned, _ = reading.drop_continuation_signs(words)
-    parsed = reading.parse(launchers.strip_launcher(cleaned, SCRIPTS).words, SPECS)
+    parsed = reading.parse(launchers.strip_launcher(cleaned, SCRIPTS).arguments, SPECS)
     assert set(parsed.values) <= set(SPECS)

@@ -130,7 +130,7 @@ def test_precision_and_prompt_file_are_translated(tmp_path: Path) -> None:
     path.write_text("a fox\na cat\n")
     assert f"--file={path}" in words("sample", f"--prompt {path}")
     assert "does not use a negative prompt" in notes("sample", "--negative_prompt blurry")
-    assert "made once; there, twice by mistake" in notes("sample", "--sampler LinearMultistepSampler")
+    assert "made once; in MindONE, twice by mistake" in notes("sample", "--sampler LinearMultistepSampler")
     assert "is for --discretization EDMDiscretization" in notes("sample", "--rho 5")
     assert "is for --task img2img" in notes("sample", "--strength 0.5")
     begun = "--task img2img --img cat.png"

@@ -68,7 +68,7 @@ class StoredPart:
 
 @dataclass(frozen=True)
 class Files(ModelFiles):
-    """A model's parts on disk. there: the parts that exist. root: the folder of `model.path`, or the folder that
+    """A model's parts on disk. existing_parts: those that exist. root: the folder of `model.path`, or the folder that
     contains it. own_text: whether the text encoder is in the model's own folder. hollow: all weights are random, for a
     model that is only described."""
 
@@ -76,7 +76,7 @@ class Files(ModelFiles):
     settings: ModelSettings
     seed: int
     root: Path
-    there: Mapping[str, StoredPart]
+    existing_parts: Mapping[str, StoredPart]
     tokenizer_folder: Path | None
     scheduler: dict[str, Any]
     own_text: bool
@@ -93,16 +93,16 @@ class Files(ModelFiles):
                 code="E1401",
             )
         root = path if path.is_dir() else path.parent
-        there = {"denoiser": _find_denoiser(settings.config_source, settings.config)}
+        existing_parts = {"denoiser": _find_denoiser(settings.config_source, settings.config)}
         vae = _find_vae(settings.vae, root)
         if vae is not None:
-            there["vae"] = vae
-        text, tokenizer, own = _find_text_encoder(settings.get_section(LatteSettings).text_encoder, root)
+            existing_parts["vae"] = vae
+        text, tokenizer, has_own_text = _find_text_encoder(settings.get_section(LatteSettings).text_encoder, root)
         if text is not None:
-            there["text_encoder"] = text
+            existing_parts["text_encoder"] = text
         scheduler = root / "scheduler" / "scheduler_config.json"
         config = read_json(scheduler) if scheduler.is_file() else dict(_SCHEDULER)
-        files = cls(settings, seed, root, there, tokenizer, config, own)
+        files = cls(settings, seed, root, existing_parts, tokenizer, config, has_own_text)
         files.require_match()
         return files
 
@@ -114,7 +114,7 @@ class Files(ModelFiles):
     @property
     def parts(self) -> tuple[str, ...]:
         """See ModelFiles: a missing part is reported when it is loaded."""
-        return tuple(p for p in SPEC.parts if p != "text_encoder" or p in self.there or not self.hollow)
+        return tuple(p for p in SPEC.parts if p != "text_encoder" or p in self.existing_parts or not self.hollow)
 
     @cached_property
     def own(self) -> LatteSettings:
@@ -123,8 +123,8 @@ class Files(ModelFiles):
 
     def part(self, name: str) -> StoredPart:
         """A part. Raises WeightsError E1461 or E1462 if it does not exist."""
-        if name in self.there:
-            return self.there[name]
+        if name in self.existing_parts:
+            return self.existing_parts[name]
         if name == "vae":
             raise WeightsError(
                 f"{self.root}: there is no autoencoder in it or next to it (vae/config.json); set model.vae=FOLDER, "
@@ -140,14 +140,14 @@ class Files(ModelFiles):
     @cached_property
     def config(self) -> LatteConfig:
         """The denoiser's configuration, with the changes of the recipe. Raises WeightsError E1409."""
-        denoiser, own = self.part("denoiser"), self.own
+        denoiser, settings = self.part("denoiser"), self.own
         changes: dict[str, Any] = {}
-        if own.rope is not None:
-            changes["use_rope"] = own.rope
-        if own.compress_kv is not None:
-            changes["compress_kv_factor"] = own.compress_kv
-        if own.video_length is not None:
-            changes |= {"video_length": own.video_length, "interpolation_scale_1d": None}
+        if settings.rope is not None:
+            changes["use_rope"] = settings.rope
+        if settings.compress_kv is not None:
+            changes["compress_kv_factor"] = settings.compress_kv
+        if settings.video_length is not None:
+            changes |= {"video_length": settings.video_length, "interpolation_scale_1d": None}
         return replace(LatteConfig.read(denoiser.config, str(denoiser.where)), **changes)
 
     @cached_property
@@ -182,12 +182,14 @@ class Files(ModelFiles):
     def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None]:
         """See ModelFiles."""
         stored: dict[str, Stored | None] = {}
-        for name in (part for part in self.there if part in parts):
+        for name in (part for part in self.existing_parts if part in parts):
             if self.is_random(name):
                 stored[name] = None
             else:
                 stored[name] = (
-                    self.there[name].stored if name == "text_encoder" else self.with_our_names(name, parts[name])
+                    self.existing_parts[name].stored
+                    if name == "text_encoder"
+                    else self.with_our_names(name, parts[name])
                 )
         return stored
 
@@ -206,14 +208,14 @@ class Files(ModelFiles):
             if self.tokenizer_folder is None:
                 return fingerprint.of_values({"absent": "tokenizer"})
             return fingerprint.of_files([self.tokenizer_folder / name for name in t5.TOKENIZER_FILES])
-        if part not in self.there:
+        if part not in self.existing_parts:
             return fingerprint.of_values({"absent": part})
-        config: Mapping[str, Any] = self.there[part].config
+        config: Mapping[str, Any] = self.existing_parts[part].config
         if part == "denoiser":
             config = {key: getattr(self.config, key) for key in LatteConfig.__slots__}
         if self.is_random(part):
             return self._fingerprint(part, config)
-        stored = self.there[part].stored
+        stored = self.existing_parts[part].stored
         weights = stored.digest() if isinstance(stored, t5.EncoderOnly) else fingerprint.of_file(stored.path)
         return self._fingerprint(part, config, weights=weights)
 
@@ -253,12 +255,12 @@ class Files(ModelFiles):
     def require_match(self) -> None:
         """Raises WeightsError E1409 if the configurations of the parts do not match."""
         pairs: list[tuple[str, Any, Any]] = []
-        if "vae" in self.there:
-            vae = CausalVAEConfig.read(self.there["vae"].config, str(self.there["vae"].where))
+        if "vae" in self.existing_parts:
+            vae = CausalVAEConfig.read(self.existing_parts["vae"].config, str(self.existing_parts["vae"].where))
             pairs.append(("the denoiser takes latents of channels", self.config.in_channels, vae.embed_dim))
             pairs += [("latents of pixels a side", PIXELS, vae.pixels), ("latents of frames", FRAMES, vae.frames)]
-        if "text_encoder" in self.there:
-            width = self.there["text_encoder"].config.get("d_model")
+        if "text_encoder" in self.existing_parts:
+            width = self.existing_parts["text_encoder"].config.get("d_model")
             pairs.append(("the denoiser takes text of width", self.config.caption_channels, width))
         self._require_equal(self.root, pairs)
 
@@ -344,8 +346,8 @@ def _find_vae(named: Path | None, root: Path) -> StoredPart | None:
         raise WeightsError(
             f"model.vae: {named} does not exist (searched in {Path.cwd()}); check the path", code="E1401"
         )
-    places = (root / "vae", root.parent / "vae") if named is None else (named / "vae", named)
-    folder = next((place for place in places if (place / "config.json").is_file()), None)
+    candidates = (root / "vae", root.parent / "vae") if named is None else (named / "vae", named)
+    folder = next((candidate for candidate in candidates if (candidate / "config.json").is_file()), None)
     if folder is None:
         if named is None:
             return None

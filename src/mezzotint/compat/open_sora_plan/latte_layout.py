@@ -80,11 +80,11 @@ class RenamedTensors:
 
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
-        there = self.stored.header()
-        ours_there = {ours: there[name] for ours, name in self._sources(there).items()}
-        unknown = [n for n in there if self.table.find_foreign(n) is None and not LAYOUT.is_extra(n)]
-        lent = {name: TensorInfo("F32", shape) for name, (shape, _) in self.lent.items() if name not in ours_there}
-        return ours_there | {name: there[name] for name in unknown} | lent
+        header = self.stored.header()
+        renamed = {ours: header[name] for ours, name in self._sources(header).items()}
+        unknown = [n for n in header if self.table.find_foreign(n) is None and not LAYOUT.is_extra(n)]
+        lent = {name: TensorInfo("F32", shape) for name, (shape, _) in self.lent.items() if name not in renamed}
+        return renamed | {name: header[name] for name in unknown} | lent
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
@@ -99,7 +99,7 @@ class RenamedTensors:
         sources = self._sources(self.stored.header())
         ours = {sources[name]: name for name in names if name in sources}
         yield from (
-            (ours[there], tensor) for there, tensor in tensor_files.iterate_stored(self.stored, ours, parts=parts)
+            (ours[source], tensor) for source, tensor in tensor_files.iterate_stored(self.stored, ours, parts=parts)
         )
         yield from ((name, torch.full(*self.lent[name])) for name in names if name not in sources)
 

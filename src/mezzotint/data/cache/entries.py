@@ -269,13 +269,13 @@ class LatentCache(_Entries[LatentLayout]):
     def mask_address(self, catalogue: Catalogue, row: int, placed: Placement) -> bytes:
         """The address of a row's mask in a placement, for a row that `has_mask`."""
         digests = catalogue.overrides.mask_digest
-        own = catalogue.overrides.mask_of(row) is not None
-        digest = digests[row] if own and digests is not None else catalogue.digest[row]
+        has_file = catalogue.overrides.mask_of(row) is not None
+        digest = digests[row] if has_file and digests is not None else catalogue.digest[row]
         numbers = (
             placed.bucket.width, placed.bucket.height, placed.resized.width, placed.resized.height,
             *placed.crop_top_left, int(placed.flipped),
         )  # fmt: skip
-        kind = "file" if own else "alpha"
+        kind = "file" if has_file else "alpha"
         text = f"mask {decoding.PREPROCESSING}\0{kind}\0{digest.tobytes().hex()}\0{','.join(map(str, numbers))}"
         return hashlib.sha256(text.encode("ascii")).digest()
 
@@ -289,10 +289,10 @@ class LatentCache(_Entries[LatentLayout]):
         if store is None:
             raise missing_entries_error(names, self.folder)
         masks = torch.ones((len(rows), *store.shape[1:]))
-        own = [i for i, row in enumerate(rows) if i not in broken and has_mask(catalogue, row, self._settings)]
-        if own:
-            addresses = [self.mask_address(catalogue, rows[i], placed[i]) for i in own]
-            masks[own] = _fetch(store, addresses, [names[i] for i in own], self.folder)[:, 0]
+        masked = [i for i, row in enumerate(rows) if i not in broken and has_mask(catalogue, row, self._settings)]
+        if masked:
+            addresses = [self.mask_address(catalogue, rows[i], placed[i]) for i in masked]
+            masks[masked] = _fetch(store, addresses, [names[i] for i in masked], self.folder)[:, 0]
         return masks
 
 
@@ -365,7 +365,7 @@ class TextCache(_Entries[TextLayout]):
 
     def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
         """All texts that a row's captions can become, whose embeddings are needed."""
-        return DrawnCaptions.of(catalogue, row, self._settings).all_cached(catalogue.captions(row))
+        return DrawnCaptions.of(catalogue, row, self._settings).list_cached(catalogue.captions(row))
 
     def captions_as_written(
         self, catalogue: Catalogue, rows: NDArray[np.int32]

@@ -28,7 +28,7 @@ from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.overrides import OverridesBuilder
 from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.remote import NearFiles
-from mezzotint.data.files.tags import add_prefix, apply_template, first_of_each
+from mezzotint.data.files.tags import add_prefix, apply_template, choose_first_alternatives
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding, timeouts
 from mezzotint.errors import DatasetError
@@ -60,9 +60,9 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     if not settings.path:
         raise DatasetError("data.path is empty; set it to the folder of images", code="E1201")
     data_format = format_of(settings.format)
-    own, paths = len(settings.path), (*settings.path, *settings.prior.path)
-    repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * own
-    repeats += (1.0,) * (len(paths) - own)
+    num_paths, paths = len(settings.path), (*settings.path, *settings.prior.path)
+    repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * num_paths
+    repeats += (1.0,) * (len(paths) - num_paths)
     listings = [data_format.files_at(path, settings) for path in settings.path]
     try:
         listings += [data_format.files_at(path, settings) for path in settings.prior.path]
@@ -70,7 +70,7 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
         raise DatasetError(f"data.prior.path: {error.message}", code=error.code) from error
     of_masks: list[masks.Masks | None] = [None] * len(listings)
     if settings.mask.source == "files":
-        folders = [*_folder_for_each(settings.mask.path, own), *[None] * (len(paths) - own)]
+        folders = [*_folder_for_each(settings.mask.path, num_paths), *[None] * (len(paths) - num_paths)]
         is_listed = ".png" in data_format.suffixes
         split = [
             masks.split_masks(listing, folder, settings.mask.path, decoding.SUFFIXES, is_listed=is_listed)
@@ -84,7 +84,7 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
             times,
             listing,
             f"{number}/" if len(paths) > 1 else "",
-            is_prior=number >= own,
+            is_prior=number >= num_paths,
             template=_template(settings, number),
             trigger=_of_folder(settings.captions.trigger, settings, number),
             masks=its_masks,
@@ -237,10 +237,10 @@ def _with_trained_captions(item: Sample | Skipped | Noted, source: Source) -> Sa
         if trigger := source.trigger or of_folder:
             item = apply_template(item, source.template, trigger)
     if source.is_prior:
-        prompt, own = source.settings.prior.class_prompt, dict(item.overrides)
+        prompt, item_overrides = source.settings.prior.class_prompt, dict(item.overrides)
         if prompt:
-            item, _ = replace(item, captions=(prompt,)), own.pop("tags", None)
-        item = replace(item, overrides=(*own.items(), ("prior", "true")))
+            item, _ = replace(item, captions=(prompt,)), item_overrides.pop("tags", None)
+        item = replace(item, overrides=(*item_overrides.items(), ("prior", "true")))
     elif settings.prefix:
         item = add_prefix(item, settings.prefix)
     return caption_cleaning.clean_captions(item) if settings.clean else item
@@ -381,9 +381,9 @@ def _is_small(samples: _SampleColumns, facts: NDArray[Any], settings: DataSettin
 
 
 def _caption_lengths(captions: Texts, *, has_wildcards: bool) -> tuple[int, int]:
-    texts = (first_of_each(captions[i]) if has_wildcards else captions[i] for i in range(len(captions)))
-    words = np.fromiter((len(text.split()) for text in texts), np.int64, len(captions))
-    return int((words == 0).sum()), int((words > LONG_CAPTION_WORDS).sum())
+    texts = (choose_first_alternatives(captions[i]) if has_wildcards else captions[i] for i in range(len(captions)))
+    counts = np.fromiter((len(text.split()) for text in texts), np.int64, len(captions))
+    return int((counts == 0).sum()), int((counts > LONG_CAPTION_WORDS).sum())
 
 
 def _fingerprint(table: Mapping[str, NDArray[Any]]) -> str:

@@ -134,7 +134,7 @@ class Loader:
                 num_workers=workers,
                 prefetch_factor=self._prefetch if workers else None,
                 pin_memory=self._device.type == "cuda",
-                worker_init_fn=_supervise.beginning() if workers else None,
+                worker_init_fn=_supervise.make_worker_init() if workers else None,
                 generator=torch.Generator(),  # torch draws a seed for its workers: not from the global generator
             )
             self._answers = self._workers.start(loader)
@@ -181,7 +181,7 @@ class Loader:
         try:
             answer = next(self._answers)
         except (RuntimeError, OSError, EOFError) as error:
-            raise self._workers.explained(error) from error
+            raise self._workers.find_cause(error) from error
         if isinstance(answer, MezzotintError):
             raise answer
         return answer
@@ -207,8 +207,8 @@ def held_out_batches(
     of_bucket = catalogue.buckets_of(rows, settings)
     batches = []
     for bucket in np.unique(of_bucket).tolist():
-        places = np.flatnonzero(of_bucket == bucket)
-        for of_batch in (places[i : i + settings.batch_size] for i in range(0, len(places), settings.batch_size)):
+        positions = np.flatnonzero(of_bucket == bucket)
+        for of_batch in (positions[i : i + settings.batch_size] for i in range(0, len(positions), settings.batch_size)):
             zeros, ones = np.zeros(len(of_batch), dtype=np.int32), np.ones(len(of_batch), dtype=np.float32)
             request = BatchRequest(0, 0, len(rows), False, bucket, rows[of_batch], zeros, ones, of_batch)
             answer = worker[request]

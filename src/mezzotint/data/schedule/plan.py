@@ -112,7 +112,7 @@ def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, see
         return _plan_samples(columns, settings, accumulation, seed, epoch)
     pairs = Pairs.of(_num_visits(columns, settings, seed, epoch), columns.prior)
     each, halved = _of_pairs(columns, pairs, settings)
-    return pairs.taken_apart(_plan_samples(each, halved, accumulation, seed, epoch))
+    return pairs.convert_to_samples(_plan_samples(each, halved, accumulation, seed, epoch))
 
 
 def _of_pairs(columns: PlanColumns, pairs: Pairs, settings: DataSettings) -> tuple[PlanColumns, DataSettings]:
@@ -397,11 +397,11 @@ def _repeat(within: _Rows, starts: _Ints, real: _Rows, address: tuple[int, int])
     for batch in np.flatnonzero(real < np.diff(starts)).tolist():
         first, num = int(starts[batch]), int(real[batch])
         copies = dict.fromkeys(within[first : first + num].tolist(), 0)
-        for place in range(first + num, int(starts[batch + 1])):
-            drawn = draws.below(draws.key(seed, "fill", epoch, int(within[first]), place - first), place - first)
-            within[place] = source = int(within[first + drawn])
+        for index in range(first + num, int(starts[batch + 1])):
+            drawn = draws.below(draws.key(seed, "fill", epoch, int(within[first]), index - first), index - first)
+            within[index] = source = int(within[first + drawn])
             copies[source] += 1
-            again[place] = copies[source]
+            again[index] = copies[source]
     return again, within
 
 
@@ -456,8 +456,8 @@ class Timeline:
         self.steps_of(0)
         if steps > self._ends[-1]:
             return len(self._ends) * steps / max(1, self._ends[-1])
-        epoch, place = self.locate(steps - 1)
-        return epoch + (place + 1) / self.steps_of(epoch)
+        epoch, index = self.locate(steps - 1)
+        return epoch + (index + 1) / self.steps_of(epoch)
 
     def epoch(self, epoch: int) -> Epoch:
         """The plan of an epoch; the last two are cached."""

@@ -205,7 +205,7 @@ class Lookup(Generic[Entries]):
         if rows is None:
             return cls(needed, ~damaged, damaged, True)
         absent = ~rows.has(needed.addresses, checks=checks)
-        damaged[absent] = rows.damaged(needed.addresses[absent])
+        damaged[absent] = rows.is_damaged(needed.addresses[absent])
         return cls(needed, absent, damaged, checks)
 
 

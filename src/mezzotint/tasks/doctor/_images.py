@@ -8,7 +8,7 @@ import numpy as np
 
 from mezzotint.data.catalogue import likeness
 from mezzotint.data.findings.finding import Example, Finding, limit_examples
-from mezzotint.data.media.colour import WORDS, Conversion
+from mezzotint.data.media.colour import CONVERSION_NAMES, Conversion
 from mezzotint.settings.counting import format_count
 from mezzotint.tasks.doctor._examining import ExaminedData, by_digest
 
@@ -101,5 +101,5 @@ def of_conversions(examined: ExaminedData) -> Iterator[Finding]:
             yield Finding(
                 f"converted-{str(flag.name).lower().replace('_', '-')}", "look" if flag in _LOOK else "know",
                 len(places),
-                f"{format_count(len(places), 'image')}: {WORDS[flag]}", advice, _places(examined, places),
+                f"{format_count(len(places), 'image')}: {CONVERSION_NAMES[flag]}", advice, _places(examined, places),
             )  # fmt: skip
