@@ -248,7 +248,7 @@ def test_valid_state_file_with_wrong_content_is_skipped_by_name(kind: str, tmp_p
 
 
 def test_value_that_fails_only_when_used_counts_as_damage(tmp_path: Path) -> None:
-    with pytest.raises(state.DamagedCheckpoint, match="KeyError: 'x'"), resume.reading_state(tmp_path):
+    with pytest.raises(state.DamagedCheckpoint, match="KeyError: 'x'"), resume.wrap_state_errors(tmp_path):
         raise KeyError("x")
-    with pytest.raises(MezzotintError, match="mine"), resume.reading_state(tmp_path):
+    with pytest.raises(MezzotintError, match="mine"), resume.wrap_state_errors(tmp_path):
         raise RecipeError("mine")

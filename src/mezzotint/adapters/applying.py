@@ -43,7 +43,7 @@ class AdaptedMerge(Merge):
             tensors |= merge_adapters(component, selected, applied)
         return tensors
 
-    def changing(self, component: str, name: str) -> list[AppliedAdapter]:
+    def find_changing(self, component: str, name: str) -> list[AppliedAdapter]:
         """The adapters that change a tensor."""
         source = self.origin[component][name]
         number = (self.base.source, *self.others).index(source)
@@ -55,16 +55,16 @@ class AdaptedMerge(Merge):
         """See Merge."""
         yield from super().report()
         for each in self.adapters:
-            counts = {c: sum(each in self.changing(c, name) for name in names) for c, names in self.origin.items()}
-            what = ", ".join(f"{count} layers of {component}" for component, count in counts.items() if count)
-            yield f"{each.path}: strength {each.strength:g}, in {what or 'no layer (replaced, or strength 0)'}"
+            counts = {c: sum(each in self.find_changing(c, name) for name in names) for c, names in self.origin.items()}
+            layers = ", ".join(f"{count} layers of {component}" for component, count in counts.items() if count)
+            yield f"{each.path}: strength {each.strength:g}, in {layers or 'no layer (replaced, or strength 0)'}"
             yield from (f"{each.path}: {note}" for note in each.adapter.notes)
 
     def keys(self) -> dict[str, dict[str, str]]:
         """See Merge; after a tensor's source come the adapters that change it."""
         return {
             component: {
-                name: " + ".join([origin, *(f"{e.strength:g} · {e.path}" for e in self.changing(component, name))])
+                name: " + ".join([origin, *(f"{e.strength:g} · {e.path}" for e in self.find_changing(component, name))])
                 for name, origin in origins.items()
             }
             for component, origins in super().keys().items()

@@ -94,7 +94,7 @@ def resize_adapter(
     remainders = []
     for layer, module in adapter.modules.items():
         if module.is_dora:
-            difference = module.adapted(weights[layer]) - weights[layer].float()
+            difference = module.merge_into(weights[layer]) - weights[layer].float()
         else:
             difference = module.difference(shapes[layer])
         modules[layer], remainder = approximate(layer, difference, rule)

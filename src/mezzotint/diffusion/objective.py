@@ -81,7 +81,7 @@ class Objective:
         self.prediction = prediction
         _check_rescaled(settings, self.parameterization)
         self._plain = schedule
-        self.schedule = schedule.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
+        self.schedule = schedule.rescale_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
         self._range = _resolve_range(settings.timesteps, schedule.num_timesteps)
         self._shares = _biased_shares(settings.timestep_bias, self._range, schedule.num_timesteps)
         self._sigma = self.schedule.sigma
@@ -102,7 +102,7 @@ class Objective:
         _check_rescaled(settings, self.parameterization)
         if settings.zero_terminal_snr != self.settings.zero_terminal_snr:
             plain = self._plain
-            self.schedule = plain.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else plain
+            self.schedule = plain.rescale_to_zero_terminal_snr() if settings.zero_terminal_snr else plain
             self._sigma = self.schedule.sigma
             self._learned_range = None
         self.settings = settings
@@ -119,7 +119,7 @@ class Objective:
             # on the host: the logarithm is the same on every machine
             normals = noise.normal(torch.from_numpy(draws.timestep.view(np.int64)), ())
             sigma = preconditioning.log_normal(normals, mean=mean, std=std).to(x_0.device, non_blocking=True)
-            nearest = preconditioning.nearest(self._sigma, sigma)
+            nearest = preconditioning.find_nearest(self._sigma, sigma)
             return self.noise_at(x_0, draws, nearest, sigma if self.parameterization.takes_log_sigma else None)
         if self._shares is None:
             drawn = timesteps.draw(draws.timestep, *self._range)
@@ -255,7 +255,7 @@ class Objective:
 
     def timestep(self, noised: Noised) -> Tensor:
         """The timestep of each sample, (B,) float32; for levels in σ the nearest one."""
-        return preconditioning.nearest(self._sigma, noised.level).float() if self._has_sigma else noised.level
+        return preconditioning.find_nearest(self._sigma, noised.level).float() if self._has_sigma else noised.level
 
 
 def _resolve_range(span: tuple[int, int], num_timesteps: int) -> tuple[int, int]:

@@ -60,13 +60,13 @@ class Parameterization:
         return self.time_input == "log-sigma"
 
     @property
-    def solved(self) -> str:
+    def solver_prediction(self) -> str:
         """The prediction that solvers work with: for networks parameterized by σ that of `as_velocity`."""
         return "v" if self.in_sigma else self.prediction
 
     def factors(self, sigma: Tensor) -> preconditioning.Scaling:
         """The factors of a network parameterized by σ."""
-        return preconditioning.scaling(cast(ScalingName, self.prediction), sigma, sigma_data=self.sigma_data)
+        return preconditioning.compute_scaling(cast(ScalingName, self.prediction), sigma, sigma_data=self.sigma_data)
 
     def model_input(self, x_sigma: Tensor, sigma: Tensor) -> Tensor:
         """c_in x_σ. x_sigma: (B, C, …) float32; sigma: (B,)."""
@@ -90,7 +90,7 @@ class Parameterization:
             case _:
                 raise AssertionError(self.prediction)
 
-    def seen(self, x_t: Tensor, t: Tensor, schedule: Schedule) -> tuple[Tensor, Tensor]:
+    def make_inputs(self, x_t: Tensor, t: Tensor, schedule: Schedule) -> tuple[Tensor, Tensor]:
         """The network's input and time input at x_t while sampling. t: (B,), possibly between timesteps. Returns the
         input and (B,)."""
         if not self.in_sigma and not self.takes_log_sigma:

@@ -76,7 +76,7 @@ class Schedule:
         """
         schedule = cls._before_rescaling(config)
         # not skipped for a table that already ends in pure noise: diffusers rescales, and rounds, once more
-        return schedule._rescaled() if config.get("rescale_betas_zero_snr") else schedule
+        return schedule._rescale() if config.get("rescale_betas_zero_snr") else schedule
 
     @classmethod
     def _before_rescaling(cls, config: Mapping[str, Any]) -> Self:
@@ -102,12 +102,12 @@ class Schedule:
                 supported = "linear, scaled_linear, squaredcos_cap_v2"
                 raise _config_error(f"unknown beta_schedule {other!r}; use one of {supported}, or set trained_betas")
 
-    def rescaled_to_zero_terminal_snr(self) -> Self:
+    def rescale_to_zero_terminal_snr(self) -> Self:
         """√ᾱ shifted and scaled to end at 0 with the first value unchanged (Lin et al. 2023, arXiv:2305.08891,
         algorithm 1). A schedule that already ends in pure noise is returned unchanged."""
-        return self if self.zero_terminal else self._rescaled().to(self.alpha_bar.device)
+        return self if self.zero_terminal else self._rescale().to(self.alpha_bar.device)
 
-    def _rescaled(self) -> Self:
+    def _rescale(self) -> Self:
         root = self.alpha_bar.cpu().sqrt()
         root = (root - root[-1]) * (root[0] / (root[0] - root[-1]))
         return self.from_betas(_betas_of(root**2))

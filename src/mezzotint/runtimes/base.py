@@ -114,7 +114,7 @@ class Runtime:
     def refresh_copies(self) -> None:
         """Called after the trained weights were changed in place: copies in the runtime are stale."""
 
-    def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def gather_shards(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Full tensors by parameter name, gathered from the shards. Called on all processes; only rank 0 gets the
         result, on the CPU, others an empty one. Without sharding: the tensors unchanged."""
         return tensors

@@ -167,7 +167,7 @@ class Runtime(Processes):
         for unit in self._units:
             unit.reshard()
 
-    def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def gather_shards(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         on_first: dict[str, Tensor] = {}
         for name, rows in tensors.items():
             like = _tensor(self._sharded[name])
@@ -190,24 +190,24 @@ class _ExchangeCounter:
     """Counts a step's exchanges, and how many are skipped because the other processes have made them."""
 
     def __init__(self) -> None:
-        self._made = self._skipped = 0
+        self._num_made = self._skipped = 0
 
     def is_due(self) -> bool:
         """Whether to make the next exchange; counts it."""
         if self._skipped:
             self._skipped -= 1
             return False
-        self._made += 1
+        self._num_made += 1
         return True
 
     def skip_made(self) -> None:
         """Called before the step's passes are repeated: the exchanges so far are skipped."""
-        self._skipped, self._made = self._made, 0
+        self._skipped, self._num_made = self._num_made, 0
 
     def end(self, last: bool = True) -> None:
         """Called at the end of a micro-batch. last: of the step."""
         if last:
-            self._skipped = self._made = 0
+            self._skipped = self._num_made = 0
 
 
 class _Counted:

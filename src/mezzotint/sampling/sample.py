@@ -83,7 +83,7 @@ def _open_solver(how: Sampling, name: SolverName, steps: int, *, shape: Sequence
     if isinstance(schedule, FlowSchedule):
         flow_solvers.check(name, settings, starts=starts, has_refiner=span.has_refiner)
         return flow_solvers.open_solver(name, schedule, shape, steps=steps, device=how.device)
-    prediction, reason = how.form.solved, _needs_sigmas(name, settings, starts, span)
+    prediction, reason = how.form.solver_prediction, _needs_sigmas(name, settings, starts, span)
     if not reason:
         return timestep_solvers.open_solver(
             name, schedule, prediction, steps=steps, device=how.device, spacing=settings.timestep_spacing

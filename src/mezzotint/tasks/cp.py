@@ -39,12 +39,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _find_shipped(name: str) -> Path:
-    known = shipped_recipes()
+    recipes = shipped_recipes()
     word = name.removesuffix(".yaml").replace("-", "_")
-    for stem, path in known.items():
+    for stem, path in recipes.items():
         if stem.replace("-", "_") == word:
             return path
-    hint = did_you_mean(word, known, f"shipped recipes: {', '.join(known) or 'none'}")
+    hint = did_you_mean(word, recipes, f"shipped recipes: {', '.join(recipes) or 'none'}")
     raise RecipeError(f"no recipe {name} ships with Mezzotint; {hint}", code="E1011")
 
 

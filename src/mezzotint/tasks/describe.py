@@ -225,7 +225,7 @@ def _describe_rule(recipe: Recipe, part: str, steps: int) -> str:
     if not rule.has_rate:
         return rule.label
     schedule = o.part_schedule.get(part, o.schedule)
-    warmup, end = lr.span(schedule, steps)
+    warmup, end = lr.resolve_span(schedule, steps)
     texts = [f"{rule.label}, learning rate {o.part_lr.get(part, o.lr) * rate_factor(recipe):g}, {schedule.kind}"]
     if schedule.kind not in ("constant", "piecewise") and end != steps:
         texts.append(f"decay to step {end:,}")
@@ -261,6 +261,6 @@ def _devices(device: torch.device, launch: Launch) -> str:
 
 def _saving_line(recipe: Recipe, checkpoint_bytes: int | None) -> str:
     every = "".join(f"every {one}, " for one in recipe.run.save.every)
-    kept = f"{recipe.run.save.keep or 'all'} kept{' and the best' if recipe.run.save.best else ''}"
+    num_kept = f"{recipe.run.save.keep or 'all'} kept{' and the best' if recipe.run.save.best else ''}"
     each = f"{format_bytes(checkpoint_bytes)} each, " if checkpoint_bytes is not None else ""
-    return f"checkpoints {every}at the end and on signals, {each}{kept}"
+    return f"checkpoints {every}at the end and on signals, {each}{num_kept}"

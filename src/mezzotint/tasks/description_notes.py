@@ -97,7 +97,7 @@ def of_patterns(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collect
     return [
         f"{where}: {' and '.join(unmet)} {'names' if len(unmet) == 1 else 'name'} nothing in this model"
         for where, texts, names in patterns
-        if (unmet := trainable.unmatched_patterns(texts, names))
+        if (unmet := trainable.find_unmatched_patterns(texts, names))
     ]
 
 

@@ -40,12 +40,12 @@ class Interrupts:
         self._once = NONE
         return signals
 
-    def ask(self, what: PeerSignals) -> None:
+    def ask(self, signals: PeerSignals) -> None:
         """Requests SAVE or PREVIEW once, or STOP as SIGTERM does."""
-        if what == PeerSignals.STOP:
+        if signals == PeerSignals.STOP:
             self.stop_signal = self.stop_signal or signal.SIGTERM
         else:
-            self._once |= what
+            self._once |= signals
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

@@ -103,7 +103,7 @@ class Recovery:
                 f"step {report.step + 1}: {progress.bad_in_a_row} steps in a row and "
                 f"{len(progress.bad_steps)} of the last 1000 were not finite; their samples are in "
                 "bad_steps.jsonl; lower optim.lr"
-                + (", or set run.precision=bf16 or fp32" if self.train_step.model.precision.scaled else ""),
+                + (", or set run.precision=bf16 or fp32" if self.train_step.model.precision.has_loss_scale else ""),
                 code="E1604",
                 step=report.step + 1,
             )

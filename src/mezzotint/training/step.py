@@ -61,7 +61,7 @@ class TrainStep:
         for batch, num_real, is_last in self.micro_batches(step, at_most):
             with self.runtime.micro_batch(last=is_last):
                 if batch.size:
-                    with model.drawing(self.seed, step.step, batch.positions, device):
+                    with model.address_dropout(self.seed, step.step, batch.positions, device):
                         loss, timesteps = self.loss(batch, step.step)
                         if model.update.in_backward:
                             self.host.hold_save()

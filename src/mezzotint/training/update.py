@@ -259,7 +259,7 @@ class Update:
         self._written()
 
     @contextmanager
-    def ema_swapped_in(self) -> Iterator[None]:
+    def swap_in_ema(self) -> Iterator[None]:
         """Context manager: the networks compute with the averaged weights. Not to be used during a save."""
         assert self.ema is not None
         parameters = [p.detach() for p in self._trained.values()]

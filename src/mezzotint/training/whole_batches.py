@@ -12,7 +12,7 @@ from mezzotint.settings.sections.run import RunSettings, is_on
 from mezzotint.stages import Batch, TextEmbedding
 
 
-def padded_size(run: RunSettings, batch_size: int, processes: int) -> int | None:
+def resolve_padded_size(run: RunSettings, batch_size: int, processes: int) -> int | None:
     """The size to which every micro-batch of a process is padded; None without padding. batch_size: over all
     processes."""
     if not is_on(run.kernels.pad_batches, run.compile):

@@ -46,10 +46,10 @@ class Launch:
         )
 
 
-def take_place(rank: int, processes: int, port: int) -> None:
+def set_launch_variables(rank: int, processes: int, port: int) -> None:
     """Makes this process one of several on this machine by setting torchrun's variables. port: of the rendezvous."""
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
-    os.environ.update({name: str(value) for name, value in place.items()})
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+    os.environ.update({name: str(value) for name, value in variables.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
 
 

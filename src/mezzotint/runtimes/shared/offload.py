@@ -31,27 +31,27 @@ _ALIGNMENT = 64
 
 @dataclass(slots=True)
 class Held:
-    """A tensor of a block. home: on the host. here: on the device, with the same values while its storage is
+    """A tensor of a block. home: on the host. on_device: on the device, with the same values while its storage is
     allocated."""
 
     home: Tensor
-    here: Tensor
+    on_device: Tensor
 
 
 @dataclass(slots=True)
 class Unit:
-    """Tensors that are copied together. is_here: whether they are on the device. is_stale: whether the host's values
-    have changed since."""
+    """Tensors that are copied together. is_on_device: whether they are on the device. is_stale: whether the host's
+    values have changed since."""
 
     held: list[Held] = field(default_factory=list)
-    is_here: bool = False
+    is_on_device: bool = False
     is_stale: bool = False
     arrived: torch.cuda.Event | None = None
 
     @property
     def bytes(self) -> int:
         """Bytes on the device."""
-        return sum(tensor.here.nbytes for tensor in self.held)
+        return sum(tensor.on_device.nbytes for tensor in self.held)
 
 
 class Offload:
@@ -112,18 +112,18 @@ class Offload:
 
     def _replace(self, unit: Unit, tensor: Tensor, home: Tensor, *, moves: bool) -> Tensor:
         """Creates the tensor that replaces another one in its network."""
-        here = torch.empty_strided(home.size(), home.stride(), dtype=home.dtype, device=self._device)
-        placed: Tensor = here
+        on_device = torch.empty_strided(home.size(), home.stride(), dtype=home.dtype, device=self._device)
+        placed: Tensor = on_device
         if moves:
             assert isinstance(tensor, nn.Parameter)
-            placed = nn.Parameter(here)
+            placed = nn.Parameter(on_device)
             placed.register_post_accumulate_grad_hook(partial(self._arrive, unit, tensor))
             self._homes.append((tensor, home))
             if tensor.dtype == home.dtype:
                 tensor.data = home
         elif isinstance(tensor, nn.Parameter):
-            tensor.data, placed = here, tensor
-        here.untyped_storage().resize_(0)
+            tensor.data, placed = on_device, tensor
+        on_device.untyped_storage().resize_(0)
         # `.data` has a version counter separate from the computation's
         unit.held.append(Held(home, placed.data))
         return placed
@@ -177,7 +177,7 @@ class Offload:
 
     def bytes_here(self) -> int:
         """Bytes of blocks on the device."""
-        return sum(held.here.untyped_storage().nbytes() for unit in self._units for held in unit.held)
+        return sum(held.on_device.untyped_storage().nbytes() for unit in self._units for held in unit.held)
 
     def _arrive(self, unit: Unit, home: nn.Parameter, parameter: nn.Parameter) -> None:
         grad, parameter.grad = parameter.grad, None
@@ -219,11 +219,11 @@ class Offload:
         first = min(number, len(self._units) - count) if forward else max(number + 1 - count, 0)
         window = range(first, first + count)
         for index, unit in enumerate(self._units):
-            if unit.is_here and index not in window:
+            if unit.is_on_device and index not in window:
                 _free(unit)
         for index in sorted(window, key=lambda other: abs(other - number)):
             unit = self._units[index]
-            if not unit.is_here or (unit.is_stale and forward):
+            if not unit.is_on_device or (unit.is_stale and forward):
                 self._load(unit)
         arrived = self._units[number].arrived
         if arrived is not None:
@@ -232,7 +232,7 @@ class Offload:
     def _refresh(self) -> None:
         """Updates the tensors that stay on the device with the host's values."""
         self._position = None
-        if self._rest.held and (self._rest.is_stale or not self._rest.is_here):
+        if self._rest.held and (self._rest.is_stale or not self._rest.is_on_device):
             self._load(self._rest)
             if self._rest.arrived is not None:
                 torch.cuda.current_stream(self._device).wait_event(self._rest.arrived)
@@ -243,23 +243,23 @@ class Offload:
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext(), torch.no_grad():
             try:
                 for held in unit.held:
-                    storage = held.here.untyped_storage()
+                    storage = held.on_device.untyped_storage()
                     if not storage.nbytes():
-                        storage.resize_(held.here.element_size() * _extent(held.here))
-                    held.here.copy_(held.home, non_blocking=True)
+                        storage.resize_(held.on_device.element_size() * _extent(held.on_device))
+                    held.on_device.copy_(held.home, non_blocking=True)
             except BaseException:
                 _free(unit)
                 raise
-            unit.is_here, unit.is_stale = True, False
+            unit.is_on_device, unit.is_stale = True, False
             if self._stream is not None:
                 unit.arrived = torch.cuda.Event()
                 unit.arrived.record(self._stream)
 
 
 def _free(unit: Unit) -> None:
-    unit.is_here = False
+    unit.is_on_device = False
     for held in unit.held:
-        held.here.untyped_storage().resize_(0)
+        held.on_device.untyped_storage().resize_(0)
 
 
 def _extent(tensor: Tensor) -> int:

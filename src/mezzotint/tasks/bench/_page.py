@@ -107,13 +107,13 @@ def compare(rows: Sequence[Row], warm_up: int, *, by_cpu: bool) -> list[Row]:
             return None
         return {"median": statistics.median(each), "lowest": min(each), "highest": max(each), "rounds": len(each)}
 
-    def against(r: Row) -> Row | None:
+    def compare_to_base(r: Row) -> Row | None:
         if r is base:
             return None
         by = {"seconds": ratios(r, "step_seconds"), "cpu_seconds": ratios(r, "step_cpu_seconds")}
         return {"row": base["name"], "by": "CPU seconds" if by_cpu else "seconds", **by}
 
-    return [r | {"against": against(r)} for r in rows]
+    return [r | {"against": compare_to_base(r)} for r in rows]
 
 
 def table(document: Mapping[str, Any]) -> list[str]:
@@ -138,8 +138,8 @@ def _cell(form: str, values: Row) -> str:
 
 def _format_row(r: Row) -> Row:
     """Figures of a row in display units or as text; None for missing ones."""
-    flops, speed, against = r["flops_per_image"], r["flops_per_second"], r.get("against")
-    ratio = against and against["cpu_seconds" if against["by"] == "CPU seconds" else "seconds"]
+    flops, speed, comparison = r["flops_per_image"], r["flops_per_second"], r.get("against")
+    ratio = comparison and comparison["cpu_seconds" if comparison["by"] == "CPU seconds" else "seconds"]
     utilization = "" if speed is None else "unknown peak"
     if r["mfu"] is not None:
         utilization = f"{100 * r['mfu']:.3g} %"
@@ -151,7 +151,9 @@ def _format_row(r: Row) -> Row:
         "utilization": utilization,
         "setup": format_duration(r["setup_seconds"]),
         "filling": format_duration(r["cache_seconds"]) if r["cache_seconds"] else "",
-        "faster": "{median:.3g} ({lowest:.3g} to {highest:.3g}) of {row}".format_map(against | ratio) if ratio else "",
+        "faster": "{median:.3g} ({lowest:.3g} to {highest:.3g}) of {row}".format_map(comparison | ratio)
+        if ratio
+        else "",
         "reached": r["target"] and ("below" if r["target"]["reached"] else "not below"),
     }
 
@@ -238,9 +240,9 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
         ]
     if any(r["mfu"] is not None for r in rows):
         remarks.append(f"MFU: FLOP/s of the trained networks divided by the {SOURCE}")
-    if against := [r["against"] for r in rows if r.get("against")]:
+    if comparisons := [r["against"] for r in rows if r.get("against")]:
         remarks.append(
-            f"times as fast: by {against[0]['by']} per image; the median of blocks of steps, with the extremes; not "
-            "significant if 1 is between them"
+            f"times as fast: by {comparisons[0]['by']} per image; the median of blocks of steps, with the extremes; "
+            "not significant if 1 is between them"
         )
     return remarks

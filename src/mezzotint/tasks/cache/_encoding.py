@@ -98,7 +98,7 @@ class Encoding:
 
         wave: list[Item]
         try:
-            for wave in _waves(items, layer_streamer.together):
+            for wave in _split_into_waves(items, layer_streamer.together):
                 verifies, self._is_to_verify = self._is_to_verify, False
                 inputs: list[Item] = [*wave, wave[0]] if verifies else wave
                 passes = [partial(encode_one, item) for item in inputs]
@@ -111,7 +111,7 @@ class Encoding:
                 torch.set_num_threads(self._threads)
 
 
-def _waves(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def _split_into_waves(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     rest = iter(items)
     while wave := list(islice(rest, size)):
         yield wave

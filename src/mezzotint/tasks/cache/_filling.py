@@ -114,7 +114,7 @@ def fill(
     complete = _read_record(worker, record, verify_bytes)
     if complete is not None:
         return CacheSummary(complete.needed, complete.needed, 0, (), 0, complete.bytes, folders, complete.repeats)
-    damaged = record.damaged()
+    damaged = record.read_damaged()
     part = worker.rank, worker.world_size
     lookups = inventory.look_up(
         worker.catalogue, rows, worker.settings, caches, extra_captions, part=part, verify_bytes=verify_bytes
@@ -128,7 +128,7 @@ def fill(
         for store in caches.stores:
             store.put_in_order()
         ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=caches.latents, text=caches.text))
-        if record.damaged() == damaged:  # otherwise the next start has to look up entries again
+        if record.read_damaged() == damaged:  # otherwise the next start has to look up entries again
             record.write(Complete(needed, size, lookups.is_checked, repeats))
     return CacheSummary(needed, present, needed - present, why, encoded, size, folders, repeats)
 

@@ -32,7 +32,7 @@ from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import Dataset
 
 _LEDGER = np.dtype([(name, "<u8") for name in ("key", "image", "media", "placed", "kept", "captions", "text")])
-_KEPT = 64  # ledgers in one memo
+_MAX_LEDGERS = 64  # ledgers in one memo
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +129,10 @@ def _frames_of_bucket(
         placed = latents.placement(catalogue, row, view, clip)
         for still in range(num):
             owners.setdefault(latents.address(catalogue, row, placed, view, still=still), (row, view, still))
-    places = np.array(list(owners.values()), dtype=np.int32).reshape(-1, 3)
-    views, joined_images = places[:, 1].astype(np.int16), places[:, 2].astype(np.int16)
+    entries = np.array(list(owners.values()), dtype=np.int32).reshape(-1, 3)
+    views, joined_images = entries[:, 1].astype(np.int16), entries[:, 2].astype(np.int16)
     bucket = Size(clip.width, clip.height)
-    return LatentEntries(bucket, _as_array(owners), places[:, 0], views, joined_images, clip, is_joined_image=True)
+    return LatentEntries(bucket, _as_array(owners), entries[:, 0], views, joined_images, clip, is_joined_image=True)
 
 
 def text_entries(
@@ -282,7 +282,7 @@ class Ledger:
             identity = json.loads(latents.identity)
             lines["image"] = np.ascontiguousarray(catalogue.digest[rows][:, :8]).view("<u8")[:, 0]
             lines["media"] = _hash(identity["media"], identity["compute"])
-            lines["placed"] = _hash(*_placing(settings), identity["preprocessing"], latents.seeds[0])
+            lines["placed"] = _hash(*_placement_values(settings), identity["preprocessing"], latents.seeds[0])
             encoding = [identity["encoding"]] if "encoding" in identity else []
             lines["kept"] = _hash(identity["content"], identity["dtype"], latents.seeds[1], *encoding)
         if text is not None:
@@ -294,11 +294,11 @@ class Ledger:
         """Why latents of these samples are absent: "new", "changed", … one phrase each."""
         reasons = [("image", "changed"), ("media", "VAE changed"), ("placed", "placement changed"),
                    ("kept", "cache settings changed")]  # fmt: skip
-        return self._why(lines, "media", reasons)
+        return self._find_reasons(lines, "media", reasons)
 
     def captions(self, lines: NDArray[Any]) -> list[str]:
         """Why embeddings of captions are absent. lines: of their samples."""
-        return self._why(lines, "text", [("captions", "changed"), ("text", "text encoder changed")])
+        return self._find_reasons(lines, "text", [("captions", "changed"), ("text", "text encoder changed")])
 
     def caption_of_none(self, text: TextCache, caption: str) -> str:
         """Why the embedding of a caption without a sample is absent."""
@@ -310,30 +310,30 @@ class Ledger:
 
     def write(self, lines: NDArray[Any]) -> None:
         """Stores these lines, and keeps those of other samples. In a read-only folder nothing changes."""
-        at, known = self._find(lines["key"])
-        if known.all() and (self._old[at] == lines).all():
+        at, is_known = self._find(lines["key"])
+        if is_known.all() and (self._old[at] == lines).all():
             return
         is_other = np.ones(len(self._old), dtype=np.bool_)
-        is_other[at[known]] = False
+        is_other[at[is_known]] = False
         merged = np.concatenate([self._old[is_other], lines])
         merged = merged[np.argsort(merged["key"], kind="stable")]
-        self._memo.put("ledger", self._key, merged.tobytes(), keep=_KEPT)
+        self._memo.put("ledger", self._key, merged.tobytes(), keep=_MAX_LEDGERS)
 
-    def _why(self, lines: NDArray[Any], known_by: str, reasons: Sequence[tuple[str, str]]) -> list[str]:
-        at, known = self._find(lines["key"])
+    def _find_reasons(self, lines: NDArray[Any], known_by: str, reasons: Sequence[tuple[str, str]]) -> list[str]:
+        at, is_known = self._find(lines["key"])
         old = self._old[at] if len(self._old) else np.zeros(len(lines), dtype=_LEDGER)
-        known &= old[known_by] != 0
-        why = np.full(len(lines), "entry gone", dtype=object)
+        is_known &= old[known_by] != 0
+        found_reasons = np.full(len(lines), "entry gone", dtype=object)
         for name, reason in reversed(reasons):
-            why[old[name] != lines[name]] = reason
-        why[~known] = "new"
-        return [str(reason) for reason in why]
+            found_reasons[old[name] != lines[name]] = reason
+        found_reasons[~is_known] = "new"
+        return [str(reason) for reason in found_reasons]
 
     def _find(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         in_order, at = np.argsort(keys), np.empty(len(keys), dtype=np.int64)
         at[in_order] = np.minimum(np.searchsorted(self._old["key"], keys[in_order]), max(len(self._old) - 1, 0))
-        known = self._old["key"][at] == keys if len(self._old) else np.zeros(len(keys), dtype=np.bool_)
-        return at, known
+        is_known = self._old["key"][at] == keys if len(self._old) else np.zeros(len(keys), dtype=np.bool_)
+        return at, is_known
 
 
 def reasons(
@@ -370,7 +370,7 @@ def describe(noun: str, reasons: Iterable[str] | Mapping[str, int]) -> tuple[str
     return tuple(f"{n} {noun}{'s' if n > 1 else ''} {reason}" for n, reason in phrases)
 
 
-def _placing(settings: DataSettings) -> tuple[object, ...]:
+def _placement_values(settings: DataSettings) -> tuple[object, ...]:
     b = settings.buckets
     return (settings.resolution, b.shape, b.sizes, b.step, b.max_aspect, settings.crop, settings.jitter, settings.flip,
             settings.resize, settings.antialias, settings.background, settings.cache.crops,

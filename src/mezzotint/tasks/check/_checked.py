@@ -69,7 +69,7 @@ class Checked:
         return self._opened
 
     @contextmanager
-    def collecting_problems(self) -> Iterator[None]:
+    def collect_problems(self) -> Iterator[None]:
         """Context in which a MezzotintError is added to the problems, and the check continues."""
         try:
             yield

@@ -103,7 +103,7 @@ def _components_of_parts(
         if weights is None:
             held.append(Component(part, part, "", 0, 0, ()))
             continue
-        held.append(_stored(part, part, weights.place.name, weights.header()))
+        held.append(_describe_component(part, part, weights.place.name, weights.header()))
         try:
             in_file = {name: info.shape for name, info in weights.header().items()}
             state.require_shapes(weights.place, _shapes_without_adapter(parts[part]), in_file)
@@ -141,7 +141,9 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
                 continue
             stored = single.component(name)
             stored.require_known()
-            held.append(_stored(name, "denoiser" if name == "unet" else name, single.path.name, stored.header()))
+            held.append(
+                _describe_component(name, "denoiser" if name == "unet" else name, single.path.name, stored.header())
+            )
         return tuple(held), []
     except WeightsError as error:
         return (), [error]
@@ -152,13 +154,13 @@ def _other_vae(settings: ModelSettings, path: Path, folder: ModelFolder) -> Comp
     config, where = folder.config("vae"), folder.root / "vae" / "config.json"
     expected = ExpectedPart("vae", config, where, network_shapes("vae", config, where=where), VAE)
     other = open_vae(path, expected, what=family_spec(settings.family).called)
-    component = _stored("vae", "vae", other.place.name, other.stored.header())
+    component = _describe_component("vae", "vae", other.place.name, other.stored.header())
     shapes = network_shapes("vae", other.config, where=other.where)
     _require_count(other.place, component.parameters, sum(map(math.prod, shapes.values())))
     return component
 
 
-def _stored(name: str, part: str, file: str, header: Mapping[str, TensorInfo]) -> Component:
+def _describe_component(name: str, part: str, file: str, header: Mapping[str, TensorInfo]) -> Component:
     size = sum(_numbers(info) * SIZES[info.dtype] for info in header.values())
     types = tuple(sorted({info.dtype for info in header.values()}))
     return Component(name, part, file, size, sum(map(_numbers, header.values())), types)
@@ -177,7 +179,7 @@ def _component(path: Path, part: str, module: nn.Module | None, settings: ModelS
     header = {name: info for name, info in read_header(weights.path).items() if not name.endswith("position_ids")}
     files = shards(weights.path)
     name = files[0].name if len(files) == 1 else f"{len(files)} files of {weights.path.name}"
-    component = replace(_stored(path.name, part, name, header), bytes=_bytes(path))
+    component = replace(_describe_component(path.name, part, name, header), bytes=_bytes(path))
     is_smaller = part == "denoiser" and settings.depth is not None
     if module is not None and settings.weights == "files" and not is_smaller:
         expected = low_bit.numbers_of(module) - sum(one.parameter.numel() for one in adapter_parameters(module))

@@ -35,9 +35,9 @@ class Way:
     memory: Memory
 
     def __str__(self) -> str:
-        words = " ".join(f"{path}={_plain(value)}" for path, value in self.settings.items())
+        overrides = " ".join(f"{path}={_format_value(value)}" for path, value in self.settings.items())
         host = f", and {format_bytes(self.memory.on_host)} of host memory" if self.memory.on_host else ""
-        return f"{words or 'as it is'} ({format_bytes(self.memory.step)}{host})"
+        return f"{overrides or 'as it is'} ({format_bytes(self.memory.step)}{host})"
 
 
 def ways_to_fit(
@@ -113,7 +113,7 @@ def _with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
-def _smaller(recipe: Recipe) -> dict[str, Any]:
+def _list_reductions(recipe: Recipe) -> dict[str, Any]:
     """Settings that make passes smaller and change no result, if the recipe does not have them."""
     has_one = recipe.data.batch_size == 1 or recipe.run.micro_batch == 1
     of_step = {} if has_one else {"run.micro_batch": 1}
@@ -122,7 +122,7 @@ def _smaller(recipe: Recipe) -> dict[str, Any]:
 
 def _candidates(recipe: Recipe, *, offloads: bool) -> Iterator[dict[str, Any]]:
     """Settings to try, each on top of the recipe."""
-    run, small = recipe.run, _smaller(recipe)
+    run, small = recipe.run, _list_reductions(recipe)
     offloads = offloads and run.offload.blocks is None and run.runtime != "fsdp" and not run.compile
     auto = {OFFLOAD: "auto"}
     yield {}
@@ -161,7 +161,7 @@ def at_once(memory: Memory, room: int) -> int:
     return max(2, min(len(memory.blocks), 2 + more))
 
 
-def _plain(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {one}" for key, one in value.items()) + "}"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -155,11 +155,15 @@ def _buckets(checked: Checked) -> Iterator[str]:
 def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
     texts = ((row.short, "a batch of {}"), (row.repeated, "{} seen again"), (row.left_out, "{} left out"))
     rest = next((text.format(count) for count, text in texts if count), "-")
-    measured = checked.memory.activations if checked.memory else {}
-    kept = measured.get(row.bucket)
+    by_bucket = checked.memory.activations if checked.memory else {}
+    measurement = by_bucket.get(row.bucket)
     # only the buckets that may need most are measured
     activations = (
-        f"{format_bytes(kept.bytes)} for {kept.samples}" if kept else "less" if measured and row.batches else "-"
+        f"{format_bytes(measurement.bytes)} for {measurement.samples}"
+        if measurement
+        else "less"
+        if by_bucket and row.batches
+        else "-"
     )
     return [str(row.bucket), f"{row.images:,}", f"{row.visits:,}", f"{row.batches:,}", rest, activations]
 
@@ -185,11 +189,11 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
         loaded += f"; of the {len(memory.blocks)} blocks those that are on the device at once"
     yield "weights", memory.weights, loaded
     if memory.masters:
-        what = "this process's shard, float32" if run.runtime == "fsdp" else f"float32, with weights in {run.precision}"
-        yield "masters", memory.masters, apart if memory.update_is_apart else what
+        note = "this process's shard, float32" if run.runtime == "fsdp" else f"float32, with weights in {run.precision}"
+        yield "masters", memory.masters, apart if memory.update_is_apart else note
     overlap = "" if memory.gradients_stand else "allocated while activations are freed"
     yield "gradients", memory.gradients, apart if memory.update_is_apart else overlap
-    yield "optimizer", memory.optimizer, apart if memory.update_is_apart else _state_words(checked.recipe)
+    yield "optimizer", memory.optimizer, apart if memory.update_is_apart else _describe_state(checked.recipe)
     if memory.ema:
         yield "EMA", memory.ema, apart if memory.ema_is_apart or memory.update_is_apart else ""
     if memory.on_host:
@@ -197,9 +201,9 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
         again = f", {format_bytes(worst.again)} of it to recompute a block" if worst.again else ""
-        what = f"of the largest bucket, {bucket}, {format_count(worst.samples, 'sample')} at once{again}"
-        yield "activations", worst.bytes, what
-    yield "update", memory.update, _update_words(checked.recipe)
+        note = f"of the largest bucket, {bucket}, {format_count(worst.samples, 'sample')} at once{again}"
+        yield "activations", worst.bytes, note
+    yield "update", memory.update, _describe_update(checked.recipe)
     yield "loading", memory.loading, "peak before the first step: without gradients and activations"
     free = f"{format_bytes(checked.free_memory)} are free" if checked.free_memory is not None else ""
     if memory.copy:
@@ -213,17 +217,17 @@ def _rules(recipe: Recipe) -> list[Optimizer]:
     return [recipe.optim.part_optimizer.get(part, recipe.optim.optimizer) for part in recipe.model.train]
 
 
-def _update_words(recipe: Recipe) -> str:
-    words = ["temporary tensors of the optimizer step"]
-    words += [f"of {rule.label} an estimate" for rule in _rules(recipe) if rule.is_of_package]
-    return "; ".join(dict.fromkeys(words))
+def _describe_update(recipe: Recipe) -> str:
+    notes = ["temporary tensors of the optimizer step"]
+    notes += [f"of {rule.label} an estimate" for rule in _rules(recipe) if rule.is_of_package]
+    return "; ".join(dict.fromkeys(notes))
 
 
-def _state_words(recipe: Recipe) -> str:
+def _describe_state(recipe: Recipe) -> str:
     rules = _rules(recipe)
-    words = [rule.state_words or f"the state of {rule.label}" for rule in rules]
-    words += [f"each step of {rule.label} synchronizes with the device" for rule in rules if rule.is_of_package]
-    return "; ".join(dict.fromkeys(words))
+    notes = [rule.state_words or f"the state of {rule.label}" for rule in rules]
+    notes += [f"each step of {rule.label} synchronizes with the device" for rule in rules if rule.is_of_package]
+    return "; ".join(dict.fromkeys(notes))
 
 
 def _disk(checked: Checked) -> Iterator[str]:
@@ -283,16 +287,16 @@ def document(checked: Checked) -> dict[str, Any]:
         "recipe": {"name": checked.reading.name, "digest": checked.reading.digest,
                    "settings": values_of(checked.recipe), "origin": origin_of_settings(checked.reading)},
         "description": dict(checked.description),
-        "files": [_plain(component) for component in checked.files],
-        "parts": [_plain(part) for part in memory.parts] if memory else None,
+        "files": [_to_json(component) for component in checked.files],
+        "parts": [_to_json(part) for part in memory.parts] if memory else None,
         "skipped": _files_of(checked, "skipped"), "left_out": _files_of(checked, "left_out"),
-        "buckets": [_plain(row) | {"bucket": str(row.bucket)} for row in checked.buckets],
+        "buckets": [_to_json(row) | {"bucket": str(row.bucket)} for row in checked.buckets],
         "names": [dict(zip(batch_report.HEAD, row, strict=True)) for row in checked.names],
-        "length": _plain(length) if length else None,
+        "length": _to_json(length) if length else None,
         "memory": _memory_document(checked, memory) if memory else None,
-        "caches": [_plain(need) for need in checked.caches],
-        "disk": _plain(checked.disk) if checked.disk else None,
-        "time": _plain(dry) | {"seconds_a_step": dry.seconds_a_step, "samples_a_second": dry.samples_a_second,
+        "caches": [_to_json(need) for need in checked.caches],
+        "disk": _to_json(checked.disk) if checked.disk else None,
+        "time": _to_json(dry) | {"seconds_a_step": dry.seconds_a_step, "samples_a_second": dry.samples_a_second,
                                "run_seconds": dry.seconds_a_step * length.steps} if dry and length else None,
         "notes": checked.notes,
         "fits": checked.fits,
@@ -315,7 +319,7 @@ def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
         "shadow": memory.ema,  # the EMA's name in JSON since the first version
         "shadow_is_apart": memory.ema_is_apart,
         "activations": {
-            str(bucket): _plain(kept) | {"bytes": kept.bytes} for bucket, kept in memory.activations.items()
+            str(bucket): _to_json(saved) | {"bytes": saved.bytes} for bucket, saved in memory.activations.items()
         },
         "fits_with": [
             dict(way.settings) | {"peak": way.memory.peak, "on_host": way.memory.on_host} for way in checked.ways
@@ -327,5 +331,5 @@ def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> dict[str, Any]:
+def _to_json(value: Any) -> dict[str, Any]:
     return {name: str(one) if isinstance(one, Path) else one for name, one in asdict(value).items()}

@@ -16,7 +16,7 @@ _PROCESSES = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 
 
 def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) -> Iterator[Finding]:
-    """Findings about buckets and processes. processes: numbers of processes to report besides the usual ones."""
+    """Findings about buckets and processes. processes: numbers of processes to report in addition to the usual ones."""
     rows, settings = estimates.bucket_rows(dataset, recipe), recipe.data
     poor = [row for row in rows if row.visits < settings.batch_size]
     rest = {"short": "trained in a smaller batch", "drop": "left out, different ones in each epoch",

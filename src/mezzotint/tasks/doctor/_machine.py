@@ -64,7 +64,7 @@ class Machine:
 def report(environment: Mapping[str, str], cache: Path) -> Report:
     """The report about this machine. cache: the folder of caches."""
     machine = _inspect(environment, cache)
-    return Report(tuple(_about(machine)), in_order(findings(machine)))
+    return Report(tuple(_describe(machine)), in_order(findings(machine)))
 
 
 def _inspect(environment: Mapping[str, str], cache: Path) -> Machine:
@@ -74,7 +74,7 @@ def _inspect(environment: Mapping[str, str], cache: Path) -> Machine:
             gpu = torch.cuda.get_device_properties(number)
             gpus.append((f"{gpu.name}, {format_bytes(gpu.total_memory)}", (gpu.major, gpu.minor)))
     shared = Path("/dev/shm")
-    places = {"here": Path.cwd(), "cache": cache, "temporary": Path(tempfile.gettempdir())}
+    folders = {"here": Path.cwd(), "cache": cache, "temporary": Path(tempfile.gettempdir())}
     return Machine(
         requirements=tuple(unmet_requirements()),
         gpus=tuple(gpus),
@@ -86,7 +86,7 @@ def _inspect(environment: Mapping[str, str], cache: Path) -> Machine:
         memory=free_memory(),
         shared=shutil.disk_usage(shared).total if shared.is_dir() else None,
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        disks={name: _disk(path) for name, path in places.items()},
+        disks={name: _disk(path) for name, path in folders.items()},
         encoding=sys.getfilesystemencoding(),
         environment=dict(environment),
         is_optimized=sys.flags.optimize > 0,
@@ -142,7 +142,7 @@ def _disk(path: Path) -> tuple[int, str]:
     return shutil.disk_usage(existing).free, kind
 
 
-def _about(machine: Machine) -> Iterator[tuple[str, str]]:
+def _describe(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "mezzotint", mezzotint.__version__
     yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
     yield "system", f"{platform.system()} {platform.release()} {platform.machine()}, {' '.join(platform.libc_ver())}"

@@ -36,8 +36,8 @@ def run(arguments: Sequence[str]) -> int:
     for data that cannot be opened at all.
     """
     line = command_line.parse(arguments, "doctor")
-    processes = line.whole("--processes", 1)
-    where, replaces = line.path("--html"), REPLACE.name in line
+    processes = line.get_integer("--processes", 1)
+    where, replaces = line.get_path("--html"), REPLACE.name in line
     if where is not None:
         durable.refuse_taken(where, replaces=replaces)  # before the work
     examined: ExaminedData | None = None

@@ -23,7 +23,7 @@ _LOOKED_AT = 2000  # captions; some tenths of a second
 _MANY = 500
 _VERSION = 1
 _MEASURED = 20_000
-_KEPT = 64  # results in one memo
+_MAX_RESULTS = 64  # results in one memo
 
 
 def token_lengths(
@@ -57,7 +57,7 @@ def count_truncated(
     if lost is None:
         lost = _count(family, catalogue, changes)
         if known_by and lost is not None:
-            catalogue.memo.put("lost words", key, json.dumps(asdict(lost)).encode("ascii"), keep=_KEPT)
+            catalogue.memo.put("lost words", key, json.dumps(asdict(lost)).encode("ascii"), keep=_MAX_RESULTS)
     return lost
 
 

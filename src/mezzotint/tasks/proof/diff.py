@@ -44,7 +44,7 @@ def compare_runs(first: RunFolder, second: RunFolder) -> dict[str, Any]:
         "settings": {each.path: [each.old, each.new] for each in settings},
         "data": _data(first, second) if one["data"] != other["data"] else {},
         "weights": _pairs(one["weights"], other["weights"]),
-        "versions": _pairs(_flat(one["environment"]), _flat(other["environment"])),
+        "versions": _pairs(_flatten(one["environment"]), _flatten(other["environment"])),
         "determinism": _pairs(one["determinism"], other["determinism"]),
         "loss": _first_step(first, second),
     }
@@ -66,10 +66,10 @@ def _pairs(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[A
     return {name: [one.get(name), other.get(name)] for name in names if one.get(name) != other.get(name)}
 
 
-def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def _flatten(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in tree.items():
-        flat |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
+        flat |= _flatten(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
     return flat
 
 

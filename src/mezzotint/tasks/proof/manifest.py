@@ -99,8 +99,8 @@ def shards_at_start(catalogue: Catalogue) -> dict[str, str]:
     if len(catalogue) < catalogues.MANY:
         return shards(catalogue)
     key = (RUN_SCHEMA, catalogue.fingerprint)
-    if isinstance(known := catalogue.memo.get_json("shards", key), dict):
-        return known
+    if isinstance(stored := catalogue.memo.get_json("shards", key), dict):
+        return stored
     computed = shards(catalogue)
     catalogue.memo.put("shards", key, json.dumps(computed).encode("ascii"), keep=1)
     return computed

@@ -88,9 +88,9 @@ def _optimizers(
             path = f"optim.part_optimizer.{part}.kind" if part else "optim.optimizer.kind"
             kinds[path] = chosen[part].kind
             setting = f"{path} ({origin[path]})" if path in origin else path
-            kept = f"this run's is {chosen[part].kind}, kept"
+            recorded_kind = f"this run's is {chosen[part].kind}, kept"
             sentences.append(
-                f"{setting} is {one.kind}: {kept if recorded else one.settled_words(chosen[part], device)}"
+                f"{setting} is {one.kind}: {recorded_kind if recorded else one.settled_words(chosen[part], device)}"
             )
     if not kinds:
         return {}, sentences, kinds

@@ -34,29 +34,29 @@ class CommandLine:
     def __contains__(self, name: str) -> bool:
         return any(option.name == name for option, _ in self.options)
 
-    def all(self, name: str) -> list[str]:
+    def get_all(self, name: str) -> list[str]:
         """The values of an option that may be given several times."""
         return [value for option, value in self.options if option.name == name]
 
     def get(self, name: str) -> str | None:
         """The value of an option, None without one."""
-        return next(iter(self.all(name)), None)
+        return next(iter(self.get_all(name)), None)
 
-    def path(self, name: str) -> Path | None:
+    def get_path(self, name: str) -> Path | None:
         """The path that an option names, with `~` expanded."""
         text = self.get(name)
         return None if text is None else Path(text).expanduser()
 
-    def whole(self, name: str, least: int) -> int | None:
+    def get_integer(self, name: str, least: int) -> int | None:
         """The integer value of an option. Raises RecipeError E1012 for anything else, and below `least`."""
         text = self.get(name)
         if text is None:
             return None
         if not (text.isascii() and text.isdecimal() and least <= int(text) <= 10**9):
-            raise self.wrong(f"{name} is a whole number of at least {least}, got {text!r}")
+            raise self.usage_error(f"{name} is a whole number of at least {least}, got {text!r}")
         return int(text)
 
-    def number(self, name: str) -> float | None:
+    def get_float(self, name: str) -> float | None:
         """The float value of an option. Raises RecipeError E1012 for anything else."""
         text = self.get(name)
         try:
@@ -64,7 +64,7 @@ class CommandLine:
         except ValueError:
             value = math.nan
         if value is not None and not math.isfinite(value):
-            raise self.wrong(f"{name} is a number, got {text!r}")
+            raise self.usage_error(f"{name} is a number, got {text!r}")
         return value
 
     @property
@@ -75,19 +75,19 @@ class CommandLine:
     @property
     def packages(self) -> tuple[str, ...]:
         """The values of `--allow-package`, each once."""
-        names = (name for value in self.all(ALLOW.name) for name in value.split(","))
+        names = (name for value in self.get_all(ALLOW.name) for name in value.split(","))
         return tuple(dict.fromkeys(filter(None, names)))
 
-    def written(self, *, leaving: Sequence[str] = ()) -> list[str]:
+    def to_arguments(self, *, leaving: Sequence[str] = ()) -> list[str]:
         """The words to type, without the options named in `leaving`, the foreign command line at the end."""
-        kept = [(option, value) for option, value in self.options if option.name not in leaving]
-        dialect = [word for option, value in kept if option is AS for word in (AS.name, value)]
-        ours = [f"{one.name}={value}" if one.takes_value else one.name for one, value in kept if one is not AS]
+        options = [(option, value) for option, value in self.options if option.name not in leaving]
+        dialect = [word for option, value in options if option is AS for word in (AS.name, value)]
+        ours = [f"{one.name}={value}" if one.takes_value else one.name for one, value in options if one is not AS]
         return [*dialect, *self.plain, *ours, *(["--", *self.foreign] if dialect else [])]
 
-    def wrong(self, what: str) -> RecipeError:
+    def usage_error(self, problem: str) -> RecipeError:
         """The error E1012 for this command line."""
-        return self.command.wrong(what)
+        return self.command.usage_error(problem)
 
 
 def parse(arguments: Sequence[str], name: str) -> CommandLine:
@@ -105,13 +105,13 @@ def parse(arguments: Sequence[str], name: str) -> CommandLine:
         plain = [*(name for name in names if not is_setting(name)), *settings]
     line = CommandLine(command, tuple(plain), tuple(parsed.options), tuple(arguments[end + 1 :]))
     if (line.dialect is None) != (end == len(arguments)):
-        what = "-- needs --as NAME" if line.dialect is None else "--as needs the foreign command line after --"
-        raise line.wrong(f"{what}; write mezzotint {name} --as NAME -- THE LINE AS IT IS")
+        problem = "-- needs --as NAME" if line.dialect is None else "--as needs the foreign command line after --"
+        raise line.usage_error(f"{problem}; write mezzotint {name} --as NAME -- THE LINE AS IT IS")
     least, most = command.names
     if not least <= len(plain) <= most and not (line.dialect is not None and command.has_tools):
         write = f"write {f'mezzotint {name} {command.form}'.rstrip()}"
         count = f"got {len(plain)} name{'s' if len(plain) != 1 else ''}"
-        raise line.wrong(f"{write}; {count}" if plain else f"no name is given; {write}")
+        raise line.usage_error(f"{write}; {count}" if plain else f"no name is given; {write}")
     return line
 
 

@@ -102,9 +102,9 @@ class Command(NamedTuple):
         """Its option by a name or alias, written with hyphens or underscores; None for an unknown one."""
         return next((each for each in self.all_options() if name in each.spellings), None)
 
-    def wrong(self, what: str) -> RecipeError:
+    def usage_error(self, problem: str) -> RecipeError:
         """The error E1012 for a command line that cannot be understood."""
-        return RecipeError(f"mezzotint {self.name}: {what}", code="E1012")
+        return RecipeError(f"mezzotint {self.name}: {problem}", code="E1012")
 
 
 class _Collect(Action):
@@ -123,8 +123,8 @@ class _Collect(Action):
         if option.takes_value and not first and not option.may_be_empty:
             raise ArgumentError(self, "the value is empty")
         if option.choices and first not in option.choices:
-            what = f"{option.name} is {' or '.join(option.choices)}, got {first}"
-            raise RecipeError(f"{parser.prog}: {what}", code="E1012")
+            problem = f"{option.name} is {' or '.join(option.choices)}, got {first}"
+            raise RecipeError(f"{parser.prog}: {problem}", code="E1012")
         if not option.repeats and any(each is option for each, _ in namespace.options):
             raise RecipeError(f"{parser.prog}: {option.name} is given twice", code="E1012")
         namespace.settings += filter(is_setting, others)
@@ -136,17 +136,17 @@ def is_setting(word: str) -> bool:
     return _SETTING.match(word) is not None
 
 
-def read_options(command: Command, words: Sequence[str], into: Namespace) -> list[str]:
+def read_options(command: Command, arguments: Sequence[str], into: Namespace) -> list[str]:
     """Reads the options of a command line into the lists `options` and `settings` of a namespace, and returns the other
     words, unknown options among them. Raises RecipeError E1012."""
     try:
-        return parser_of(command).parse_known_args(words, into)[1]
+        return parser_of(command).parse_known_args(arguments, into)[1]
     except ArgumentError as error:  # argparse reports two errors: a missing value, and a value for a flag
         option = command.option((error.argument_name or "").partition("/")[0])
         if option is None:
-            raise command.wrong(str(error)) from None
-        what = "needs a value" if option.takes_value else "takes no value"
-        raise command.wrong(f"{option.name} {what}; write {option.form}") from None
+            raise command.usage_error(str(error)) from None
+        problem = "needs a value" if option.takes_value else "takes no value"
+        raise command.usage_error(f"{option.name} {problem}; write {option.form}") from None
 
 
 def parser_of(command: Command) -> ArgumentParser:

@@ -28,12 +28,12 @@ from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.sample._args import SampleArgs, Weights
-from mezzotint.tasks.sample._model import ModelSource, SampledModel, find, open_model
+from mezzotint.tasks.sample._model import ModelSource, SampledModel, find_model_source, open_model
 from mezzotint.tasks.sample._plan import (
     CONTACT,
     ELSEWHERE,
-    Place,
     PlannedImage,
+    SampleSource,
     lines_of,
     plan,
     refuse_sides,
@@ -75,22 +75,22 @@ class Session:
 
 
 def open_session(
-    args: SampleArgs, place: Place, say: Callable[[str], None], opener: Opener = open_model
+    args: SampleArgs, source: SampleSource, say: Callable[[str], None], opener: Opener = open_model
 ) -> Session:  # fmt: skip
     """Plans the images and opens the model. say: prints progress. Raises as `plan` and `open_model`."""
-    source = find(place)
-    for sentence in (*args.notes, *source.sentences):
+    model_source = find_model_source(source)
+    for sentence in (*args.notes, *model_source.sentences):
         say(sentence)
-    lines, recipe = _clean_prompts(*lines_of(args, source.recipe))
+    lines, recipe = _clean_prompts(*lines_of(args, model_source.recipe))
     for sentence in cleaning.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):
         say(f"note: {sentence}")
     planned = plan(args, lines, recipe.sample, say)
-    model = opener(source, args.weights, args.adapters)
-    for sentence in (*model.notes, *_missing_embeddings(args, lines, recipe)):
+    model = opener(model_source, args.weights, args.adapters)
+    for sentence in (*model.notes, *_find_missing_embeddings(args, lines, recipe)):
         say(f"note: {sentence}")
-    drawings = _drawings(planned, args, recipe, model, is_model=source.is_model)
+    drawings = _drawings(planned, args, recipe, model, is_model=model_source.is_model)
     _warn_of_lost_tokens(model.family, drawings, say)
-    return Session(source.name, recipe, model, drawings)
+    return Session(model_source.name, recipe, model, drawings)
 
 
 def generate(session: Session, say: Callable[[str], None]) -> Iterator[tuple[Drawing, Pixels, dict[str, str]]]:
@@ -99,7 +99,7 @@ def generate(session: Session, say: Callable[[str], None]) -> Iterator[tuple[Dra
     model, settings = session.model, session.recipe.sample
     start = _start_image_facts(session.recipe)
     remedy = "write --batch=1, generate smaller images, or set run.precision=bf16"
-    with assemble.named_shortage(f"{model.device} does not have enough memory", remedy):
+    with assemble.translate_shortage(f"{model.device} does not have enough memory", remedy):
         images = generate_images(model, [one.request for one in session.drawings], session.recipe, say)
         for one, image in zip(session.drawings, images, strict=True):
             facts = image_files.generation_facts(one.request, settings)
@@ -109,11 +109,11 @@ def generate(session: Session, say: Callable[[str], None]) -> Iterator[tuple[Dra
 
 
 def write_images(
-    args: SampleArgs, place: Place, say: Callable[[str], None], opener: Opener = open_model
+    args: SampleArgs, source: SampleSource, say: Callable[[str], None], opener: Opener = open_model
 ) -> Iterator[str]:
     """Generates all images into a folder and yields lines that report where they are. say: prints progress. After
     Ctrl-C there is a contact sheet of the images generated so far."""
-    session = open_session(args, place, say, opener)
+    session = open_session(args, source, say, opener)
     recipe, drawings, title = session.recipe, session.drawings, session.name
     out = args.out or durable.free_folder(Path("samples") / title)
     if args.numbered:
@@ -139,13 +139,13 @@ def write_images(
     yield _write_sheets_and_report(out, drawings, tiles, recipe.sample, title, replaces=args.replaces)
 
 
-def _missing_embeddings(args: SampleArgs, lines: Sequence[Line], recipe: Recipe) -> Iterator[str]:
+def _find_missing_embeddings(args: SampleArgs, lines: Sequence[Line], recipe: Recipe) -> Iterator[str]:
     """Hints about learned tokens in prompts whose file is next to an adapter and not given with `--embedding`."""
     texts = [text for line in lines for text in (line.prompt, line.negative or "")]
-    known = {*recipe.model.tokens.words, *recipe.model.tokens.files}
+    tokens = {*recipe.model.tokens.words, *recipe.model.tokens.files}
     for path, _ in args.adapters:
         for word, file in learned_tokens.tokens_next_to(path).items():
-            if word not in known and any(word in text for text in texts):
+            if word not in tokens and any(word in text for text in texts):
                 embedding = shlex.quote(f"{word}={file}")
                 yield f"{word} in a prompt is a learned token of {path}; add --embedding={embedding}"
 
@@ -157,8 +157,8 @@ def _write_sheets_and_report(
     """Writes the contact sheets and returns where everything is. of: how many images were requested, if not all were
     generated."""
     sheets = ", ".join(str(path) for path in _write_sheets(out, images, tiles, settings, title, replaces=replaces))
-    what = "clip" if images[0].request.size.frames > 1 else "image"
-    number = format_count(len(images), what) if of is None else f"{len(images)} of {format_count(of, what)}"
+    noun = "clip" if images[0].request.size.frames > 1 else "image"
+    number = format_count(len(images), noun) if of is None else f"{len(images)} of {format_count(of, noun)}"
     return f"{number} in {out}; contact sheet: {sheets}"
 
 
@@ -220,7 +220,7 @@ def _generate_all(
     for number, (one, pixels, facts) in enumerate(generate(session, say), 1):
         content = image_files.file(pixels, facts, settings.clip)
         durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE, replaces=replaces)
-        tiles[one.row, one.column] = _small(image_files.film_strip(pixels))
+        tiles[one.row, one.column] = _make_thumbnail(image_files.film_strip(pixels))
         if number % max(1, settings.batch_size) == 0 or number == total:
             say(f"generated {number} of {total}")
 
@@ -231,10 +231,10 @@ def _start_image_facts(recipe: Recipe) -> dict[str, str]:
     path = settings.image or settings.clip.first_frame
     if path is None:
         return {}
-    digest, what = decoding.digest_of(path), "image" if settings.image else "first_frame"
+    digest, kind = decoding.digest_of(path), "image" if settings.image else "first_frame"
     return {
-        what: str(path.absolute()),
-        **({f"{what}_sha256": digest.hex()} if digest is not None else {}),
+        kind: str(path.absolute()),
+        **({f"{kind}_sha256": digest.hex()} if digest is not None else {}),
         **({"strength": f"{settings.strength!r}"} if settings.image else {}),
         "data.resize": f"{data.resize}",
         "data.background": f"{data.background}",
@@ -285,10 +285,10 @@ def _with_numbers(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
     existing = [int(path.stem) for path in out.glob("*") if re.fullmatch(r"\d{9}", path.stem)]
     first = max(existing, default=-1) + 1
     order = sorted(range(len(drawings)), key=lambda n: (drawings[n].row, drawings[n].column))
-    number = {place: first + count for count, place in enumerate(order)}
+    number_of = {index: first + count for count, index in enumerate(order)}
     return [
-        replace(one, name=f"{number[place]:09d}{image_files.file_suffix(one.request.size)}")
-        for place, one in enumerate(drawings)
+        replace(one, name=f"{number_of[index]:09d}{image_files.file_suffix(one.request.size)}")
+        for index, one in enumerate(drawings)
     ]
 
 
@@ -340,7 +340,7 @@ def _warn_of_lost_tokens(family: ModelFamily, drawings: Sequence[Drawing], say: 
             say(f"warning: the last {lost} tokens of {text[:60]!r}… do not fit and are ignored")
 
 
-def _small(pixels: Pixels) -> Pixels:
+def _make_thumbnail(pixels: Pixels) -> Pixels:
     image = Image.fromarray(pixels)
     image.thumbnail((_TILE, _TILE), Image.Resampling.LANCZOS)
     return np.asarray(image)

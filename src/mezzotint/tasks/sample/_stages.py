@@ -83,12 +83,12 @@ def _generate_stage(
 
 
 def _latents(model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
-    known = embed_prompts(model.family, requests)
+    embedded = embed_prompts(model.family, requests)
     how = Sampling(
         model.objective.schedule, model.objective.parameterization, model.device, settings, span, model.on_step
     )
     with model.precision.autocast(model.device):
-        return sample_latents(model.family, known, how)
+        return sample_latents(model.family, embedded, how)
 
 
 def _with_start_image(model: SampledModel, requests: Sequence[Request], recipe: Recipe) -> list[Request]:

@@ -26,7 +26,7 @@ from mezzotint.tasks.sample._model import ModelSource, SampledModel, open_model
 Seen = Callable[[int, int, NDArray[np.uint8] | None], None]
 """Called with (steps done, total steps, the image so far (H, W, 3), or None without a preview)."""
 
-_KEPT = 2
+_MAX_MODELS = 2
 _SHARE = 0.2
 """Previews of images in progress take at most this share of the time."""
 
@@ -67,7 +67,7 @@ class Drawer:
         key = (source.checkpoint, weights, tuple(adapters), stamps, sections)
         model = self._models.get(key)
         if model is None:
-            while len(self._models) >= _KEPT:
+            while len(self._models) >= _MAX_MODELS:
                 self._models.popitem(last=False)
             model = self._models[key] = open_model(source, weights, adapters)
         self._models.move_to_end(key)

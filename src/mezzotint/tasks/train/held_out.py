@@ -49,9 +49,9 @@ def write_list(folder: RunFolder, dataset: Dataset) -> None:
     """Writes logs/held_out.txt: images that are measured and not trained, one path a line. Raises StorageError."""
     rows = [(dataset.catalogue, dataset.held), *((one.catalogue, one.rows) for one in dataset.sets.values())]
     paths = [os.fsencode(catalogue.path(row)) for catalogue, of_set in rows for row in of_set.tolist()]
-    place = folder.logs / "held_out.txt"
-    if paths or place.exists():
-        durable.write_file(place, b"".join(path + b"\n" for path in paths))
+    file = folder.logs / "held_out.txt"
+    if paths or file.exists():
+        durable.write_file(file, b"".join(path + b"\n" for path in paths))
 
 
 def warn_of_trained(dataset: Dataset, warn: Callable[[str], None]) -> None:

@@ -65,12 +65,12 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         live = LiveLine(*((sys.stdout, folder.log) if runtime.is_first else (announce.Silence(), None)))
         stack.callback(live.close)
         checkpoint = _choose_checkpoint(start, damaged, live.say)
-        with resume.reading_state(checkpoint):
+        with resume.wrap_state_errors(checkpoint):
             recorded = resume.recorded_in(checkpoint)
             settled = _settle(start, recorded, live.say)
         recipe = settled.recipe
         dataset = _open_dataset(recipe, runtime, live)
-        resolved = replace(_resolve(settled, dataset, recorded, runtime, live.say), code=start.code.recorded())
+        resolved = replace(_resolve(settled, dataset, recorded, runtime, live.say), code=start.code.describe_sources())
         files = assemble.open_files(recipe)
         files.require_trainable()  # before anything is encoded
         identity = _identity(resolved, dataset, files, runtime)
@@ -169,8 +169,8 @@ def _compare(
     if checkpoint is None:
         return None, []
     restored = state.read(checkpoint, tensors=False)
-    allowing = partial(announce.command_allowing, resolved.recipe, words=start.words, launch=start.launch)
-    with resume.reading_state(restored.path):
+    allowing = partial(announce.command_allowing, resolved.recipe, arguments=start.arguments, launch=start.launch)
+    with resume.wrap_state_errors(restored.path):
         return restored, resume.compare(restored, start.reading, resolved.recipe, identity, allowing)
 
 
@@ -251,7 +251,7 @@ def _restore(
     folder, shares = host.folder, host.runtime.shares
     state.fits(restored, trainer.tensors(), shares)
     tensors = _read(restored, host.runtime)
-    with resume.reading_state(restored.path):
+    with resume.wrap_state_errors(restored.path):
         trainer.load(tensors, restored.values)
     host.saves.verified.add(restored.path)
     host.restore_live(trainer)
@@ -315,7 +315,7 @@ def _record_start(start: RunStart, host: TrainHost, restored: state.Restored | N
         processes=runtime.world_size, batch=recipe.data.batch_size, changes=changes,
         description=description, notes=notes, **host.recorded,
     )  # fmt: skip
-    longer = announce.extension_line(reading, recipe, start.words, launch)
+    longer = announce.extension_line(reading, recipe, start.arguments, launch)
     line = announce.start_line(restored, steps, changes, start.command, behind=behind, longer=longer, again=again)
     titled = [*description, *(("note", note) for note in notes)]
     head = f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}"

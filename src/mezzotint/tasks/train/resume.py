@@ -49,8 +49,8 @@ class Recorded:
 
     def gradient_sums(self, recipe: Recipe) -> GradientSums | None:
         """The type of gradient sums kept from the run; None where the recipe sets one, or the run recorded none."""
-        kept: GradientSums | None = self.choices.get(SUMS)
-        return kept if recipe.run.gradient_dtype == "auto" else None
+        sums: GradientSums | None = self.choices.get(SUMS)
+        return sums if recipe.run.gradient_dtype == "auto" else None
 
 
 def recorded_in(checkpoint: Path | None) -> Recorded | None:
@@ -71,7 +71,7 @@ def _reason_unusable(checkpoint: Path) -> str | None:
 
 
 @contextmanager
-def reading_state(checkpoint: Path | None) -> Iterator[None]:
+def wrap_state_errors(checkpoint: Path | None) -> Iterator[None]:
     """Context for the first use of a checkpoint's state.json. Raises DamagedCheckpoint for a value that no version has
     written. checkpoint: None for a new run."""
     try:
@@ -79,8 +79,8 @@ def reading_state(checkpoint: Path | None) -> Iterator[None]:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if checkpoint is None:
             raise
-        what = f"state.json is intact, but its values are wrong ({type(error).__name__}: {error})"
-        raise state.DamagedCheckpoint(checkpoint, what) from error
+        problem = f"state.json is intact, but its values are wrong ({type(error).__name__}: {error})"
+        raise state.DamagedCheckpoint(checkpoint, problem) from error
 
 
 def choose(resume: str, folder: RunFolder, command: str, damaged: Mapping[Path, str] = MappingProxyType({})) -> Start:
@@ -167,7 +167,7 @@ def set_aside_later(folder: RunFolder, step: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a run depends on besides its recipe: data content, frozen weights, and the hardware."""
+    """What a run depends on other than its recipe: data content, frozen weights, and the hardware."""
 
     data: str
     parts: Mapping[str, str]
@@ -219,9 +219,9 @@ def compare(
         if new is not None and new != old:
             sentences.append(f"the weights of the frozen {part} have changed")
             if "model" not in allowed:
-                what = f"the frozen {part} is not the one that the checkpoint was trained with"
+                problem = f"the frozen {part} is not the one that the checkpoint was trained with"
                 remedy = "put it back, or write run.allow_change=[model] to continue with this one"
-                problems.append(Problem("model.path", what, remedy, "E1514"))
+                problems.append(Problem("model.path", problem, remedy, "E1514"))
     problems += _changed_code(before.get("code", {}), identity.code, allowed, sentences)
     for name in ("world_size", "device", "torch", "threads"):
         if before[name] != now[name]:
@@ -243,13 +243,13 @@ def _changed_code(
             continue
         sentences.append(f"{part}: {old or 'none'} → {new or 'none'}")
         if new is None:
-            what = f"the run was trained with the {part} {old}, and this start has none"
+            problem = f"the run was trained with the {part} {old}, and this start has none"
             remedy = "start it from Python with mezzotint.train(…) and the same callbacks and loss function"
-            problems.append(Problem("run.resume", what, remedy, "E1522"))
+            problems.append(Problem("run.resume", problem, remedy, "E1522"))
         elif "code" not in allowed:
-            what = f"the {part} is {new}, and was {old or 'none'}"
+            problem = f"the {part} is {new}, and was {old or 'none'}"
             remedy = "put it back, or write run.allow_change=[code] to continue with this one"
-            problems.append(Problem("run.resume", what, remedy, "E1522"))
+            problems.append(Problem("run.resume", problem, remedy, "E1522"))
     return problems
 
 
@@ -276,10 +276,10 @@ def _new_run_setting(recipe: Recipe, reading: Reading) -> str:
 
 
 def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
-    """The problems; if only a changed length stands in the way, with the command line that accepts it. line: makes it
+    """The problems; if the only one is a changed length, with the command line that accepts it. line: makes it
     from the names that `run.allow_change` needs."""
-    words = {"E1510": "", "E1513": "data", "E1514": "model"}
-    allowed = [words[one.code] or one.where for one in problems if one.code in words]
+    name_of_code = {"E1510": "", "E1513": "data", "E1514": "model"}
+    allowed = [name_of_code[one.code] or one.where for one in problems if one.code in name_of_code]
     if line is None or len(allowed) < len(problems):
         return list(problems)
     remedy = f"put it back, or accept a run that is not bit-exact: {line(allowed)}"

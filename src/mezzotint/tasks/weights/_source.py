@@ -66,7 +66,7 @@ class ConvertSource(ABC):
     extras: Extras = field(default_factory=Extras)
     notes: tuple[str, ...] = ()
 
-    def stored(self, name: str, dtype: DTypeName | None) -> Stored:
+    def open_component(self, name: str, dtype: DTypeName | None) -> Stored:
         """A component's tensors, cast to `dtype` if it is not None."""
         stored = self.components[name].open()
         return stored if dtype is None else Cast(stored, dtype)
@@ -131,7 +131,7 @@ class _FlowSource(ConvertSource):
         name = files.spec.folders[part]
         written = files.plan_original(part)
         self.components[name].require_fit()
-        return written.tensors(name, self.stored(name, args.dtype).header())
+        return written.tensors(name, self.open_component(name, args.dtype).header())
 
     def require_writable(self, args: ConvertArgs) -> None:
         if formats.format_for(args.destination) is not None:
@@ -196,7 +196,7 @@ class _StableSource(ConvertSource):
             known_layouts.require_for(tuple(self.components), args.destination, args.source),
             {name: component.config for name, component in self.components.items()},
             {name: component.shapes() for name, component in self.components.items()},
-            {name: self.stored(name, args.dtype) for name in self.components},
+            {name: self.open_component(name, args.dtype) for name in self.components},
             extras,
         )
 
@@ -231,11 +231,11 @@ def _open_folder(args: ConvertArgs) -> ConvertSource:
     for name in layout.networks:
         for index in sorted((folder.root / name).glob("*.safetensors.index.json")):
             tensor_files.shards(index)  # a damaged index is reported before a part without weights
-    stored = {name: _stored_in(args, folder, name) for name in layout.networks}
+    stored = {name: _open_stored(args, folder, name) for name in layout.networks}
     return _StableSource(args.source, folder, _components(folder, layout, stored), scheduler, read_extras(args.source))
 
 
-def _stored_in(args: ConvertArgs, folder: ModelFolder, name: str) -> Stored:
+def _open_stored(args: ConvertArgs, folder: ModelFolder, name: str) -> Stored:
     where = folder.root / name
     names = ("diffusion_pytorch_model.bin", "pytorch_model.bin")
     pickle = next((where / name for name in names if (where / name).is_file()), None)

@@ -28,7 +28,7 @@ def run(arguments: Sequence[str]) -> int:
     line = command_line.parse(arguments, "resize")
     rule, target = adapter_files.rule(line), adapter_files.target(line)
     source = Path(line.plain[0]).expanduser()
-    base = adapter_files.base_of(line.path("--base"), "resize", config(line))
+    base = adapter_files.base_of(line.get_path("--base"), "resize", config(line))
     print(escape_line(f"{source} → {target}"))
     with store_beside(target) as store:
         adapter = base.read(source, store)

@@ -58,7 +58,7 @@ class Callback(ABC):
     on_all_ranks: bool = False
     generates_on_request: bool = False
     """Whether it is also called when previews are requested (`training.requests`)."""
-    place: int = 0
+    order: int = 0
     """Order of the callbacks that are due at the same step: lower values first."""
 
     def due(self, progress: Progress) -> bool:
@@ -185,6 +185,6 @@ def open_callbacks(setup: Setup, more: Sequence[Callback] = ()) -> list[Callback
     modules = [registry.find("training/callbacks", name) for name in names]
     callbacks: list[Callback] = [callback for module in modules for callback in module.create_callbacks(setup)]
     callbacks += more
-    callbacks.sort(key=lambda callback: callback.place)
+    callbacks.sort(key=lambda callback: callback.order)
     setup.every_callback.extend(callbacks)
     return callbacks

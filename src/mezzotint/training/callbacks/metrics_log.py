@@ -35,11 +35,11 @@ class Lines(GrowingFile):
 
     def add(self, value: Mapping[str, Any]) -> None:
         """Appends a line. Raises StorageError E1705 at the first failure."""
-        self.write((json.dumps(_plain(value), ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "replace"))
+        self.write((json.dumps(_to_json(value), ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "replace"))
 
     def open(self) -> IO[bytes]:
         """Opens the file at its end; a truncated line of a killed process is closed with a newline."""
-        file = durable.open_own(self.place, "ab+", buffering=0)
+        file = durable.open_own(self.path, "ab+", buffering=0)
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
@@ -232,13 +232,13 @@ def keys_digest(keys: Sequence[str]) -> str:
     return f"{draws.text_key(chr(0).join(keys)):016x}"
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _to_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     return value
 
 

@@ -34,8 +34,8 @@ from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,
     Weights,
-    evaluating,
-    skipped_when_out_of_memory,
+    set_eval_mode,
+    skip_when_out_of_memory,
     weights_in_use,
 )
 from mezzotint.training.callbacks._growing_file import write_refused
@@ -76,7 +76,7 @@ class Previews(Callback):
     at_end = True
     on_all_ranks = True
     generates_on_request = True
-    place = 2
+    order = 2
     _guidance_rescale: float | None = None  # overrides that of the prompts
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Previews(Callback):
         self.prompts.renew(step)
         self.every = self.prompts.every
         if self.draws:
-            with skipped_when_out_of_memory(f"previews of step {step}", self.warn):
+            with skip_when_out_of_memory(f"previews of step {step}", self.warn):
                 requests = self._requests(step)
                 images = self._generate_all(step, requests)
                 if self.keeps:
@@ -125,7 +125,7 @@ class Previews(Callback):
     def _generate(self, which: Weights, requests: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
         settings, objective = requests.settings, self.model.objective
         sampling = Sampling(objective.schedule, objective.parameterization, self.device, settings)
-        with evaluating(self.model.family.parts()), weights_in_use(self.model.update, which):
+        with set_eval_mode(self.model.family.parts()), weights_in_use(self.model.update, which):
             for group in batch_requests(requests.requests, settings.batch_size):
                 with self.model.precision.autocast(self.device):
                     latents = sample_latents(self.model.family, group, sampling)
@@ -192,7 +192,7 @@ def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
     try:
         with outside.open_plain(path, within=path.parent.parent) as file, Image.open(file) as image:
             pixels = np.asarray(image.convert("RGB"))
-            return pixels, _caption(image_files.recorded_in(image))
+            return pixels, _caption(image_files.read_record(image))
     except (OSError, SyntaxError, ValueError, AttributeError):
         return None, ""
 

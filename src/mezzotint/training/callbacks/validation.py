@@ -25,8 +25,8 @@ from mezzotint.stages import Batch, Condition, StepReport, TextEmbedding
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,
     Weights,
-    evaluating,
-    skipped_when_out_of_memory,
+    set_eval_mode,
+    skip_when_out_of_memory,
     weights_in_use,
 )
 from mezzotint.training.callbacks._scalars import QUARTILES, BinMeans
@@ -70,7 +70,7 @@ class Validation(Callback):
 
     at_start = True
     at_end = True
-    place = 1
+    order = 1
 
     def __post_init__(self) -> None:
         used = {name: [batch for batch in batches if batch.size] for name, batches in self.sets.items()}
@@ -92,7 +92,7 @@ class Validation(Callback):
         action = Action.NOTHING
         if not self._sets:
             return action
-        with skipped_when_out_of_memory(f"held-out loss of step {progress.step}", self.warn):
+        with skip_when_out_of_memory(f"held-out loss of step {progress.step}", self.warn):
             losses = self.measure()
             numbers = "  ".join(f"{tag} {loss:.4f}" for tag, loss in losses.items() if "_at/" not in tag)
             self.say(f"measured at step {progress.step:,}  {numbers}")
@@ -135,12 +135,12 @@ class Validation(Callback):
         """Returns the numbers by tag. Leaves gradients, module modes and random state unchanged."""
         losses: dict[str, float] = {}
         kinds: tuple[Weights, ...] = ("raw",) if self.model.update.ema is None else ("raw", "ema")
-        with evaluating(self.model.family.parts()):
+        with set_eval_mode(self.model.family.parts()):
             for kind in kinds:
                 suffix = "" if kind == "raw" else f"_{WRITTEN[kind]}"
                 with weights_in_use(self.model.update, kind):
                     for name, batches in self._sets.items():
-                        by_timestep = self._means(batches)
+                        by_timestep = self._average_losses(batches)
                         tag = f"val/{name}{suffix}"
                         losses[tag] = sum(by_timestep) / len(by_timestep)
                         losses |= {f"{tag}_at/{t}": mean for t, mean in zip(self._timesteps, by_timestep, strict=True)}
@@ -149,7 +149,7 @@ class Validation(Callback):
                     losses[f"val/all{suffix}"] = sum(untrained) / len(untrained)
         return losses
 
-    def _means(self, batches: list[Batch]) -> list[float]:
+    def _average_losses(self, batches: list[Batch]) -> list[float]:
         """The mean over all samples of a set, for each timestep."""
         sums = torch.zeros(len(self._timesteps), dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches):

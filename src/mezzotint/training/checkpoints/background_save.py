@@ -139,10 +139,10 @@ class Snapshot:
         for start in range(0, tensor.nbytes, PIECE):
             with self._lock:  # a tensor that is read in place must not change meanwhile
                 if not tensor.is_contiguous() and name not in self._copies:
-                    self._copies[name] = _flat(tensor)
+                    self._copies[name] = _view_as_bytes(tensor)
                 copy = self._copies.get(name)
                 if copy is None:
-                    piece = _flat(tensor)[start : start + PIECE].numpy()
+                    piece = _view_as_bytes(tensor)[start : start + PIECE].numpy()
                     np.copyto(self._bounce[: len(piece)], piece)
             yield torch.from_numpy(self._bounce[: len(piece)]) if copy is None else copy[start : start + PIECE]
         with self._lock:
@@ -157,7 +157,7 @@ class Snapshot:
             unread = [*self._unread.items()]
         for name, tensor in reversed(unread):
             if name in self._unread and name not in self._copies:
-                copy = _flat(tensor).clone() if tensor.is_contiguous() else _flat(tensor)
+                copy = _view_as_bytes(tensor).clone() if tensor.is_contiguous() else _view_as_bytes(tensor)
                 with self._lock:
                     if name in self._unread:
                         self._copies[name] = copy
@@ -167,7 +167,7 @@ class Snapshot:
         fault_injection.reach("checkpoint.held")
 
 
-def _flat(tensor: Tensor) -> Tensor:
+def _view_as_bytes(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
@@ -265,11 +265,11 @@ class Saves:
         transaction = Transaction(
             self._folder, step=step, tensors=tensors, values=values, recipe_digest=recipe_digest, runtime=shared
         )  # fmt: skip
-        own = transaction.tensors
-        waits = at_once or not self._is_async or self._is_short_of_memory(own)
-        snapshot = None if waits else self._take_snapshot(own)
+        pending = transaction.tensors
+        waits = at_once or not self._is_async or self._is_short_of_memory(pending)
+        snapshot = None if waits else self._take_snapshot(pending)
         if snapshot is None:
-            outcome = transaction.write(lambda name: pieces_of(own[name]))
+            outcome = transaction.write(lambda name: pieces_of(pending[name]))
             if not waits and self._runtime.shares:  # the others complete it later
                 self._transaction, self._work = transaction, in_thread(lambda: outcome)
                 return

@@ -62,7 +62,7 @@ def table_entry(tensor: Tensor, file: str, share: Share | None) -> dict[str, Any
     return {"shape": shape, "dtype": dtype, "rows": [{"file": file, "start": start, "stop": stop}]}
 
 
-def written_by(runtime: Runtime, tensors: Mapping[str, Tensor]) -> set[str]:
+def select_written(runtime: Runtime, tensors: Mapping[str, Tensor]) -> set[str]:
     """The names of the tensors that this process writes. Sharded tensors are written by every process that has rows of
     them, without duplicates, and the others by the first; if all are replicated, each process writes a share by bytes.
     """
@@ -70,8 +70,8 @@ def written_by(runtime: Runtime, tensors: Mapping[str, Tensor]) -> set[str]:
         return divide({name: tensor.nbytes for name, tensor in tensors.items()}, runtime.world_size)[runtime.rank]
     shares = {name: share_of(name, runtime.shares) for name in tensors}
     rows = {name: share.stop - share.start for name, share in shares.items() if share and 0 not in share.shape}
-    own = {name for name, count in rows.items() if count and runtime.is_writer}
-    return own | ({name for name in tensors if name not in rows} if runtime.is_first else set())
+    sharded = {name for name, count in rows.items() if count and runtime.is_writer}
+    return sharded | ({name for name in tensors if name not in rows} if runtime.is_first else set())
 
 
 def divide(sizes: Mapping[str, int], count: int) -> list[set[str]]:

@@ -130,7 +130,7 @@ class Transaction:
         self._manifest = {"schema": CHECKPOINT_SCHEMA, "step": step, "recipe": recipe_digest}
         self._state = durable.json_text(values)
         self._shares = {name: sharding.share_of(name, runtime.shares) if runtime else None for name in tensors}
-        written = sharding.written_by(runtime, tensors) if runtime else tensors.keys()
+        written = sharding.select_written(runtime, tensors) if runtime else tensors.keys()
         self._tensors = {name: tensor.detach() for name, tensor in tensors.items() if name in written}
         ending = f"-{runtime.rank + 1:05d}-of-{runtime.world_size:05d}" if runtime else ""
         self._headers: dict[str, dict[str, tensor_files.TensorInfo]] = {}
@@ -149,13 +149,13 @@ class Transaction:
         """Writes this process's tensors to the temporary folder, hashed as they are written. pieces: yields the bytes
         of a tensor by its flat name, uint8 on the CPU. Returns the argument of `complete`: what was written, or the
         error."""
-        with self._removed_on_failure():
+        with self._remove_on_failure():
             return _attempt(lambda: self._write_own_files(pieces))
 
     def complete(self, outcome: str) -> Path:
         """Adds state and manifest, and renames the checkpoint. Raises the error of any process on every process:
         Diverged E1603 if a weight is not finite, StorageError if a write fails (older checkpoints are not changed)."""
-        with self._removed_on_failure():
+        with self._remove_on_failure():
             answers = [json.loads(text) for text in self._gather(outcome)]
             failed = [answer for answer in answers if "error" in answer]
             if not failed:
@@ -167,7 +167,7 @@ class Transaction:
         return self.path
 
     @contextmanager
-    def _removed_on_failure(self) -> Iterator[None]:
+    def _remove_on_failure(self) -> Iterator[None]:
         try:
             yield
         except BaseException:

@@ -40,7 +40,7 @@ class StepInputs:
     scale: Tensor
     found_inf: Tensor
 
-    def unscaled(self) -> list[Tensor]:
+    def unscale(self) -> list[Tensor]:
         """Divides the gradients by the scale in place and returns them; zeros if found_inf is 1."""
         torch._foreach_div_(self.grads, self.scale)
         for grad in self.grads:
