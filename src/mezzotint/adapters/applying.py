@@ -16,13 +16,13 @@ from mezzotint.weights.merge import Merge
 
 @dataclass(frozen=True, slots=True)
 class AppliedAdapter:
-    """An adapter among the sources of a merge. behind: the number of other sources before it; it does not change
+    """An adapter among the sources of a merge. num_preceding: the number of other sources before it; it does not change
     tensors of later sources."""
 
     path: Path
     adapter: Adapter
     strength: float
-    behind: int
+    num_preceding: int
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class AdaptedMerge(Merge):
         Raises WeightsError E1416."""
         tensors = super().values(component, names)
         for number, source in enumerate((self.base.source, *self.others)):
-            applied = [(each.adapter, each.strength) for each in self.adapters if each.behind >= number]
+            applied = [(each.adapter, each.strength) for each in self.adapters if each.num_preceding >= number]
             selected = {name: t for name, t in tensors.items() if self.origin[component][name] is source}
             if self.dtype is not None:
                 selected = {name: t.float() if t.is_floating_point() else t for name, t in selected.items()}
@@ -48,7 +48,7 @@ class AdaptedMerge(Merge):
         source = self.origin[component][name]
         number = (self.base.source, *self.others).index(source)
         layer = LayerName(component, name.removesuffix(".weight")) if name.endswith(".weight") else None
-        applied = [each for each in self.adapters if each.behind >= number and each.strength]
+        applied = [each for each in self.adapters if each.num_preceding >= number and each.strength]
         return [each for each in applied if layer in each.adapter.modules]
 
     def report(self) -> Iterator[str]:

@@ -117,5 +117,5 @@ def approximate(layer: LayerName, difference: Tensor, rule: RankRule) -> tuple[A
         "lora_up.weight": up.reshape(shape[0], rank, *tail).contiguous(),
     }
     norm = float(values.square().sum().sqrt())
-    lost = float(values[rank:].square().sum().sqrt())
-    return AdapterModule("lora", tensors), Remainder(layer, rank, norm, lost / norm if norm else 0.0)
+    residual = float(values[rank:].square().sum().sqrt())
+    return AdapterModule("lora", tensors), Remainder(layer, rank, norm, residual / norm if norm else 0.0)

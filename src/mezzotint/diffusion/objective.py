@@ -135,14 +135,14 @@ class Objective:
         the same at all positions and frames; it is part of the noise, and so of the target. x_t and noise are float32.
         """
         x_0, form = x_0.float(), self.parameterization
-        eps, shown = self._noises(x_0, draws)
-        at = self._sigma[timesteps] if sigma is None else sigma
-        model_t = form.model_t(at, timesteps)
+        eps, input_noise = self._noises(x_0, draws)
+        sigmas = self._sigma[timesteps] if sigma is None else sigma
+        model_t = form.model_t(sigmas, timesteps)
         if form.in_sigma:
-            x_sigma = x_0 + expand_to(at, x_0.ndim) * shown
-            return Noised(x_0, eps, x_sigma, form.model_input(x_sigma, at), model_t, level=at)
+            x_sigma = x_0 + expand_to(sigmas, x_0.ndim) * input_noise
+            return Noised(x_0, eps, x_sigma, form.model_input(x_sigma, sigmas), model_t, level=sigmas)
         alpha_bar = self.schedule.alpha_bar[timesteps] if sigma is None else 1.0 / (1.0 + sigma**2)
-        x_t = prediction.add_noise(x_0, shown, alpha_bar)
+        x_t = prediction.add_noise(x_0, input_noise, alpha_bar)
         return Noised(x_0, eps, x_t, x_t, model_t, level=timesteps.float() if sigma is None else sigma)
 
     def _noises(self, x_0: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:

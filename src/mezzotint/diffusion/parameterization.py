@@ -79,14 +79,16 @@ class Parameterization:
     def target(self, x_0: Tensor, eps: Tensor, sigma: Tensor) -> Tensor:
         """The target of a network parameterized by σ, (x_0 − c_skip x_σ)/c_out with x_σ = x_0 + σ ε, float32; written
         to avoid division by small numbers."""
-        x_0, eps, at = x_0.float(), eps.float(), expand_to(sigma, x_0.ndim)
+        x_0, eps, expanded_sigma = x_0.float(), eps.float(), expand_to(sigma, x_0.ndim)
         match self.prediction:
             case "epsilon-unscaled":
                 return eps
             case "v-edm":
-                return (eps - at * x_0) / (at**2 + 1.0).sqrt()
+                return (eps - expanded_sigma * x_0) / (expanded_sigma**2 + 1.0).sqrt()
             case "edm":
-                return (at * x_0 / self.sigma_data - self.sigma_data * eps) / (at**2 + self.sigma_data**2).sqrt()
+                return (expanded_sigma * x_0 / self.sigma_data - self.sigma_data * eps) / (
+                    expanded_sigma**2 + self.sigma_data**2
+                ).sqrt()
             case _:
                 raise AssertionError(self.prediction)
 
@@ -107,11 +109,11 @@ class Parameterization:
         if not self.in_sigma:
             return output
         sigma = sigma_at(t, schedule)
-        root, at = expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), expand_to(sigma, x_t.ndim)
+        root, expanded_sigma = expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), expand_to(sigma, x_t.ndim)
         x_sigma = x_t.float() * root
         x_0 = preconditioning.denoise(output, x_sigma, self.factors(sigma))
         # √ᾱ = 1/root, √(1 − ᾱ) = σ/root, and x_t = √ᾱ x_σ
-        return (x_t.float() - root * x_0) / at
+        return (x_t.float() - root * x_0) / expanded_sigma
 
 
 def sigma_at(t: Tensor, schedule: Schedule) -> Tensor:

@@ -60,8 +60,8 @@ class Schedule:
     def squared_cosine(cls, num_timesteps: int = 1000, max_beta: float = 0.999) -> Self:
         """ᾱ along a squared cosine, β at most max_beta (Nichol and Dhariwal 2021, arXiv:2102.09672, eq. 17)."""
 
-        def alpha_bar(at: float) -> float:
-            return math.cos((at + 0.008) / 1.008 * math.pi / 2) ** 2
+        def alpha_bar(share: float) -> float:
+            return math.cos((share + 0.008) / 1.008 * math.pi / 2) ** 2
 
         ends = [alpha_bar(t / num_timesteps) for t in range(num_timesteps + 1)]
         return cls.from_betas([min(1 - after / before, max_beta) for before, after in pairwise(ends)])

@@ -72,7 +72,7 @@ class Runtime(Processes):
             reduce_dtype=torch.float32,
             cast_forward_inputs=False,  # sizes passed as numbers are exact only in float32
         )
-        names = {id(p): f"{name}/{at}" for name, part in parts.items() for at, p in part.named_parameters()}
+        names = {id(p): f"{name}/{path}" for name, part in parts.items() for path, p in part.named_parameters()}
         network_names = {name: names[id(parameter)] for name, parameter in trained.items()}
         of_trained_parts = {id(p) for name in trained_parts for p in parts[name].parameters()}
         for block in blocks:
@@ -120,7 +120,7 @@ class Runtime(Processes):
         """Creates plain parameters that share storage with the library's rows. network_names: by a trained parameter's
         name its name in the network, prefixed with the part."""
         parameters = {f"{part}/{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
-        self._sharded = {name: parameters[at] for name, at in network_names.items()}
+        self._sharded = {name: parameters[path] for name, path in network_names.items()}
         rank, group = int(self._mesh[_SHARD].get_local_rank()), int(self._mesh[_SHARD].size())
         shares = {}
         for name, parameter in self._sharded.items():

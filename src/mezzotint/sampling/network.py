@@ -30,16 +30,16 @@ Guide = Callable[[Tensor], Tensor]
 
 
 def build_network(
-    family: ModelFamily, requests: Sequence[Request], how: Sampling, evaluates_at: Literal["timestep", "sigma"]
+    family: ModelFamily, requests: Sequence[Request], sampling: Sampling, evaluates_at: Literal["timestep", "sigma"]
 ) -> Network:
     """The network function of a batch for a solver. Raises RecipeError E1220 for a guidance scale that the model does
     not support."""
-    settings, form, schedule = how.settings, how.form, how.schedule.to(how.device)
-    scale = how.guidance(requests[0])
+    settings, form, schedule = sampling.settings, sampling.form, sampling.schedule.to(sampling.device)
+    scale = sampling.guidance(requests[0])
     family.refuse_guidance(scale)
     is_guided = scale != family.no_guidance and not family.takes_guidance
-    text, negative = _texts(family, requests, how.device, settings)
-    first_frame = join_first_frames(requests, how.device)
+    text, negative = _texts(family, requests, sampling.device, settings)
+    first_frame = join_first_frames(requests, sampling.device)
     predict = partial(
         predict_for_sampling, family, requests, settings.micro_conditioning,
         guidance=scale if family.takes_guidance else None, has_first_frame=first_frame is not None,
@@ -136,7 +136,7 @@ def predict_for_sampling(
     noised = Noised(
         x_0=model_input, noise=model_input, x_t=model_input, model_input=model_input, model_t=model_t,
         level=model_t.float(),
-        begun=torch.ones(count, dtype=torch.bool, device=device) if has_first_frame else None,
+        has_first_frame=torch.ones(count, dtype=torch.bool, device=device) if has_first_frame else None,
     )  # fmt: skip
     framed = _resolve_framing(requests, framing, count, device)
     if guidance is not None:

@@ -281,8 +281,8 @@ def refuse_unfit(recipe: Recipe, grid: Grid) -> None:
             code="E1292",
         )
     for size in buckets.table(recipe.data):
-        if why := grid.refusal(size, clips=recipe.data.has_clips):
-            raise RecipeError(why, code="E1464")
+        if reason := grid.refusal(size, clips=recipe.data.has_clips):
+            raise RecipeError(reason, code="E1464")
 
 
 def frames_to_generate(recipe: Recipe, grid: Grid, default: int = 1) -> int:

@@ -113,10 +113,10 @@ def free_device_memory(device: torch.device, cap: str | None) -> int | None:
 def streamed_encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> LayerStreamer | None:
     """Streams a model's text encoders layer by layer, if the recipe sets it or they exceed the free memory; None if
     they are loaded completely."""
-    how, free = recipe.data.cache.encoders, free_device_memory(device, recipe.run.memory_limit)
-    if how == "whole" or files.settings.weights == "random":
+    mode, free = recipe.data.cache.encoders, free_device_memory(device, recipe.run.memory_limit)
+    if mode == "whole" or files.settings.weights == "random":
         return None
-    if how == "auto" and (free is None or _SPARE * bytes_of_encoders(recipe, files) <= free):
+    if mode == "auto" and (free is None or _SPARE * bytes_of_encoders(recipe, files) <= free):
         return None
     if free is None:
         return LayerStreamer(_LAYERS_AT_ONCE)

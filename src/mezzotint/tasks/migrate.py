@@ -140,14 +140,14 @@ def _move(text: str, entry: Moved) -> Iterator[Edit]:
     if target.flow_style:
         for section in reversed(sections):
             written = f"{section}: {{{written}}}"
-        at, inserted = target.start_mark.index + 1, written + (", " if others else "")
+        insert_at, inserted = target.start_mark.index + 1, written + (", " if others else "")
     else:
         rest = "" if mapping.flow_style else text[value.end_mark.index : _end_of_line(text, value.end_mark.index)]
         first = (key if is_same else target.value[0][0]).start_mark
         lines = [*(f"{section}:" for section in sections), written + rest]
         inserted = "".join(f"{' ' * (first.column + 2 * depth)}{line}\n" for depth, line in enumerate(lines))
-        at = first.index - first.column
-    edits = [Edit(at, at, inserted, entry.line, ""), _removal(text, entry, leaves_empty=not is_same)]
+        insert_at = first.index - first.column
+    edits = [Edit(insert_at, insert_at, inserted, entry.line, ""), _removal(text, entry, leaves_empty=not is_same)]
     yield from sorted(edits, key=lambda edit: (edit.start, edit.end))
 
 

@@ -148,12 +148,12 @@ class UpdateCheck:
         moved = {part for part, before in self._before.items() if not torch.equal(before, after[part])}
         part = _first_without(list(self._before), moved, agree)
         if part is not None:
-            why = (
+            reason = (
                 "its learning rate was always 0; set optim.lr or optim.part_lr above 0"
                 if rates.get(part, 0.0) == 0.0
                 else f"its learning rate reached {rates[part]:g}, which may be too small for the dtype of the weights"
             )
-            raise Diverged(f"{part} has not changed in {self.updates} updates: {why}", code="E1602")
+            raise Diverged(f"{part} has not changed in {self.updates} updates: {reason}", code="E1602")
 
 
 def _first_without(parts: Sequence[str], have: Collection[str], agree: Agree) -> str | None:

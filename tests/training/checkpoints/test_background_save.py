@@ -82,7 +82,7 @@ def test_copied_values_do_not_depend_on_thread_progress(apart: bool, read_before
     before = {name: tensor.clone() for name, tensor in content.items()}
     pinned = PinnedCopies()
     for _ in range(2):  # the second reuses the memory of the first
-        snapshot = Snapshot(content, pinned, apart=apart)
+        snapshot = Snapshot(content, pinned, copies_all=apart)
         pieces = {name: snapshot.pieces(name) for name in content}
         read = {name: bytearray() for name in content}
         for name in list(content)[:read_before]:

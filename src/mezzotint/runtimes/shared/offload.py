@@ -80,16 +80,16 @@ class Offload:
         afterwards.
         """
         moves = {id(p) for p in trained.values()} if weights is not None else set()
-        stays = set() if weights is not None else {id(p) for p in trained.values()}
+        excluded = set() if weights is not None else {id(p) for p in trained.values()}
         counts: dict[int, int] = {}
         for block in blocks:
             for tensor in {id(t): t for t in _tensors(block)}.values():
                 counts[id(tensor)] = counts.get(id(tensor), 0) + 1
-        stays |= {key for key, count in counts.items() if count > 1}  # shared by blocks
+        excluded |= {key for key, count in counts.items() if count > 1}  # shared by blocks
         for number, block in enumerate(blocks):
             unit = Unit()
             self._units.append(unit)
-            self._hold(unit, block, stays, moves, weights)
+            self._hold(unit, block, excluded, moves, weights)
             for module in block:
                 module.forward = self._wrap_forward(module.forward, number, trains=weights is not None)
         if weights is not None:
@@ -99,16 +99,16 @@ class Offload:
                 part.register_forward_pre_hook(lambda *_: self._refresh())
 
     def _hold(
-        self, unit: Unit, modules: Iterable[nn.Module], stays: set[int], moves: set[int], weights: torch.dtype | None
+        self, unit: Unit, modules: Iterable[nn.Module], excluded: set[int], moves: set[int], weights: torch.dtype | None
     ) -> None:
-        seen: dict[int, Tensor] = {}
-        named = [(holder, name, t) for holder, name, t in _named_tensors(modules) if id(t) not in stays]
+        replacements: dict[int, Tensor] = {}
+        named = [(holder, name, t) for holder, name, t in _named_tensors(modules) if id(t) not in excluded]
         homes = self._copy_to_host([tensor for _, _, tensor in named], weights)
         for holder, name, tensor in named:
-            if id(tensor) not in seen:
-                seen[id(tensor)] = self._replace(unit, tensor, homes[id(tensor)], moves=id(tensor) in moves)
+            if id(tensor) not in replacements:
+                replacements[id(tensor)] = self._replace(unit, tensor, homes[id(tensor)], moves=id(tensor) in moves)
             table: dict[str, Any] = holder._parameters if isinstance(tensor, nn.Parameter) else holder._buffers
-            table[name] = seen[id(tensor)]
+            table[name] = replacements[id(tensor)]
 
     def _replace(self, unit: Unit, tensor: Tensor, home: Tensor, *, moves: bool) -> Tensor:
         """Creates the tensor that replaces another one in its network."""

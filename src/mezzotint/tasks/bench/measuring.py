@@ -97,7 +97,7 @@ def measure(name: str, recipe: Recipe, runtime: Runtime, steps: int | None, say:
             return Measured(
                 name=name,
                 recipe=recipe,
-                steps=tuple(_steps(feed, reports.seen, cpu_seconds)),
+                steps=tuple(_steps(feed, reports.received, cpu_seconds)),
                 timeline=dataset.timeline,
                 setup_seconds=setup,
                 cache_seconds=cache_seconds,
@@ -144,11 +144,11 @@ class _Reports(Callback):
     on_all_ranks = True
 
     def __init__(self) -> None:
-        self.seen: list[StepReport] = []
+        self.received: list[StepReport] = []
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         if report is not None:
-            self.seen.append(report)
+            self.received.append(report)
         return Action.NOTHING
 
 

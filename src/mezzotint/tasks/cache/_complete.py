@@ -24,7 +24,7 @@ from mezzotint.settings.sections.data import DataSettings
 
 _VERSION = 1
 _MAX_RECORDS = 64
-_BESIDES = {"path", "workers", "prefetch", "batch_size", "remainder", "remainder_power", "shuffle", "repeats",
+_IGNORED_SETTINGS = {"path", "workers", "prefetch", "batch_size", "remainder", "remainder_power", "shuffle", "repeats",
     "holdout",
             "rating", "max_skipped", "verify", "on_corrupt", "decode_timeout", "max_samples", "epoch_seed",
             "hub_cache"}  # fmt: skip
@@ -61,7 +61,7 @@ class Record:
             [_hash(column) for column in (rows, *catalogue.beside_fingerprint())],
             caches.latents and (caches.latents.identity, caches.latents.seeds),
             caches.text and caches.text.identity,
-            settings.model_dump_json(exclude=_BESIDES | {"cache"}),
+            settings.model_dump_json(exclude=_IGNORED_SETTINGS | {"cache"}),
             (settings.cache.crops, settings.cache.shuffles),
             list(extra),
         )

@@ -49,14 +49,14 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CacheSummary:
-    """The result of a filling, over all processes. needed, present, new: numbers of entries. why: the reasons
+    """The result of a filling, over all processes. needed, present, new: numbers of entries. reasons: the reasons
     ("2 images changed"). encoded: entries that this process encoded. bytes: of these stores on disk. folders: of the
     stores. repeats: whether encoding the same batch again gave the same numbers, where that was checked."""
 
     needed: int
     present: int
     new: int
-    why: tuple[str, ...]
+    reasons: tuple[str, ...]
     encoded: int
     bytes: int
     folders: tuple[str, ...]
@@ -64,7 +64,7 @@ class CacheSummary:
 
     def lines(self) -> tuple[str, ...]:
         """Lines for the user: folders, numbers and reasons."""
-        added = f"{self.new} added: {', '.join(self.why)}" if self.new else "nothing to add"
+        added = f"{self.new} added: {', '.join(self.reasons)}" if self.new else "nothing to add"
         folders = [f"cache in {folder}" for folder in self.folders]
         summary = (
             f"cache: {format_count(self.needed, 'entry')}, {self.present} present, {added}; {format_bytes(self.bytes)}"
@@ -120,7 +120,7 @@ def fill(
         worker.catalogue, rows, worker.settings, caches, extra_captions, part=part, verify_bytes=verify_bytes
     )
     ledger = Ledger(caches.in_use[0].root, worker.settings)
-    needed, present, why = _count_on_all_ranks(worker, lookups, ledger, caches)
+    needed, present, reasons = _count_on_all_ranks(worker, lookups, ledger, caches)
     # no change to the cache before this line
     encoded, repeats = _fill_absent(worker, rows, caches, lookups)
     size = sum(store.bytes_on_disk for store in caches.stores)
@@ -130,7 +130,7 @@ def fill(
         ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=caches.latents, text=caches.text))
         if record.read_damaged() == damaged:  # otherwise the next start has to look up entries again
             record.write(Complete(needed, size, lookups.is_checked, repeats))
-    return CacheSummary(needed, present, needed - present, why, encoded, size, folders, repeats)
+    return CacheSummary(needed, present, needed - present, reasons, encoded, size, folders, repeats)
 
 
 def _read_record(worker: Worker, record: Record, verify_bytes: int | None) -> Complete | None:
@@ -147,9 +147,9 @@ def _count_on_all_ranks(
 ) -> tuple[int, int, tuple[str, ...]]:
     """The numbers of needed and of present entries over all processes, and why others are absent. Synchronises the
     processes."""
-    why = inventory.reasons(worker.catalogue, worker.settings, ledger, caches, lookups)
+    local_reasons = inventory.reasons(worker.catalogue, worker.settings, ledger, caches, lookups)
     count, absent = sum(map(len, lookups.absent)), sum(int(mask.sum()) for mask in lookups.absent)
-    of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *why]))]
+    of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *local_reasons]))]
     phrases: list[str] = []
     for index, noun in ((2, "image"), (3, "caption")):
         reasons: Counter[str] = Counter()

@@ -19,7 +19,7 @@ from mezzotint.tasks.check import estimates
 from mezzotint.tasks.check._dry_run import DryRun
 from mezzotint.tasks.check._model_files import Component
 from mezzotint.tasks.check.estimates import BucketRow, CacheNeed, Disk, Length
-from mezzotint.tasks.check.fitting import Way
+from mezzotint.tasks.check.fitting import FittingSettings
 from mezzotint.tasks.check.memory import Memory
 from mezzotint.tasks.describe import Line
 from mezzotint.weights.model_files import ModelFiles
@@ -48,7 +48,7 @@ class Checked:
     disk: Disk | None = None
     dry: DryRun | None = None
     free_memory: int | None = None
-    ways: Sequence[Way] = ()
+    ways: Sequence[FittingSettings] = ()
     notes: list[str] = field(default_factory=list)
     problems: list[MezzotintError] = field(default_factory=list)
     _opened: ModelFiles | None = None

@@ -151,8 +151,8 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
 
 def _other_vae(settings: ModelSettings, path: Path, folder: ModelFolder) -> Component:
     """The component that `model.vae` names. bytes: of its tensors."""
-    config, where = folder.config("vae"), folder.root / "vae" / "config.json"
-    expected = ExpectedPart("vae", config, where, network_shapes("vae", config, where=where), VAE)
+    config, config_path = folder.config("vae"), folder.root / "vae" / "config.json"
+    expected = ExpectedPart("vae", config, config_path, network_shapes("vae", config, where=config_path), VAE)
     other = open_vae(path, expected, what=family_spec(settings.family).called)
     component = _describe_component("vae", "vae", other.place.name, other.stored.header())
     shapes = network_shapes("vae", other.config, where=other.where)

@@ -16,7 +16,7 @@ class SavedBytes:
     """Context that counts the bytes of the storages that autograd saves, each once, without `excluded_tensors`."""
 
     excluded_tensors: Iterable[Tensor]
-    _seen: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    _storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
     _saved_and_gradients: list[tuple[int, int]] = field(default_factory=list)
     _hooks: AbstractContextManager[Any] | None = None
 
@@ -26,9 +26,9 @@ class SavedBytes:
         def keep(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()
             if storage._cdata not in excluded:
-                if storage._cdata not in self._seen:
+                if storage._cdata not in self._storages:
                     self._saved_and_gradients.append((storage.nbytes(), 0))
-                self._seen[storage._cdata] = storage  # kept alive, so no other storage gets its address
+                self._storages[storage._cdata] = storage  # kept alive, so no other storage gets its address
             return tensor
 
         self._hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
@@ -69,4 +69,4 @@ class SavedBytes:
     @property
     def bytes(self) -> int:
         """Bytes of everything that was saved."""
-        return sum(storage.nbytes() for storage in self._seen.values())
+        return sum(storage.nbytes() for storage in self._storages.values())

@@ -293,13 +293,13 @@ def _look_at_writing(checked: Checked) -> None:
 
 def _look_at_run_folder(checked: Checked, folder: RunFolder, arguments: Sequence[str]) -> None:
     """Whether `train` would start or resume, without hashing a checkpoint."""
-    recipe, how = checked.recipe, checked.recipe.run.resume
+    recipe, resume_mode = checked.recipe, checked.recipe.run.resume
     with checked.collect_problems():
         folder.refuse_links()
         existing = state.list_checkpoints(folder.checkpoints)
-        start = existing[0] if existing and how != "never" else None
-        if how not in ("auto", "latest") or (how == "latest" and not existing):
-            start = resume.choose(how, folder, f"mezzotint train {checked.reading.name}").checkpoint
+        start = existing[0] if existing and resume_mode != "never" else None
+        if resume_mode not in ("auto", "latest") or (resume_mode == "latest" and not existing):
+            start = resume.choose(resume_mode, folder, f"mezzotint train {checked.reading.name}").checkpoint
         if start is not None:
             _compare(checked, start, lambda allowed: announce.command_allowing(recipe, allowed, arguments, Launch()))
 

@@ -28,7 +28,7 @@ _UPDATES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class FittingSettings:
     """Settings with which a run fits, by path, and the memory it needs then."""
 
     settings: Mapping[str, Any]
@@ -50,16 +50,16 @@ def ways_to_fit(
     most: int = 2,
     of_card: bool = False,
     sums: GradientSums | None = None,
-) -> list[Way]:
+) -> list[FittingSettings]:
     """Up to `most` ways in which a run fits into `room` bytes, those that change the least first; empty if nothing
     helps. batches: as in `memory_of`. device, sums: as in `MetaModel`. of_card: whether `room` is the memory of a
     graphics card, on whatever machine this is computed; host memory is then separate."""
-    chosen: list[Way] = []
+    chosen: list[FittingSettings] = []
     counting = _MemoryCounter(recipe, batches, device, processes, sums)
     for settings in _candidates(recipe, offloads=of_card or device != "cpu"):
         memory = counting.of(settings)
         if memory is not None and SPARE * (memory.step if of_card else memory.peak) <= room:
-            chosen.append(Way(settings, memory))
+            chosen.append(FittingSettings(settings, memory))
             if not settings or len(chosen) == most:
                 break
     return chosen
@@ -157,8 +157,8 @@ def choose_blocks(
 
 def at_once(memory: Memory, room: int) -> int:
     """How many blocks may be on the device at once, at least two. memory: counted with two."""
-    more = int((room / SPARE - memory.step) // max(memory.blocks))
-    return max(2, min(len(memory.blocks), 2 + more))
+    extra_blocks = int((room / SPARE - memory.step) // max(memory.blocks))
+    return max(2, min(len(memory.blocks), 2 + extra_blocks))
 
 
 def _format_value(value: Any) -> str:

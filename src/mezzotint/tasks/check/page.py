@@ -76,15 +76,17 @@ def _wrap(margin: str, line: str) -> list[str]:
 def _recipe(checked: Checked, every_setting: bool) -> Iterator[str]:
     origins = origin_of_settings(checked.reading)
     values = values_of(checked.recipe)
-    shown = values if every_setting else {path: values[path] for path in values if path in origins}
-    wide = max((len(path) for path in shown), default=0)
-    room = min(max((len(_value(value)) for value in shown.values()), default=0), WIDTH - 12 - wide - 18)
+    shown_values = values if every_setting else {path: values[path] for path in values if path in origins}
+    path_width = max((len(path) for path in shown_values), default=0)
+    value_width = min(
+        max((len(_value(value)) for value in shown_values.values()), default=0), WIDTH - 12 - path_width - 18
+    )
     yield f"{len(origins)} settings given, {len(values) - len(origins)} at their defaults" + (
         "" if every_setting else " (--all lists them)"
     )
-    for path, value in shown.items():
-        where = origins.get(path, "default")
-        yield f"  {path:<{wide}}  {_value(value):<{room}}  {where}"
+    for path, value in shown_values.items():
+        origin = origins.get(path, "default")
+        yield f"  {path:<{path_width}}  {_value(value):<{value_width}}  {origin}"
 
 
 def values_of(recipe: Recipe) -> dict[str, Any]:
@@ -104,11 +106,11 @@ def origin_of_settings(reading: Reading) -> dict[str, str]:
     values, origins = values_of(reading.recipe), {}
     defaults = {setting.path: setting.default for setting in settings()}
     for path, value in values.items():
-        inside = [where for written, where in reading.origin.items() if f"{written}.".startswith(f"{path}.")]
+        inside = [origin for written, origin in reading.origin.items() if f"{written}.".startswith(f"{path}.")]
         around = [
-            where
-            for written, where in reading.origin.items()
-            if where == COMMAND_LINE and path.startswith(f"{written}.") and value != defaults[path]
+            origin
+            for written, origin in reading.origin.items()
+            if origin == COMMAND_LINE and path.startswith(f"{written}.") and value != defaults[path]
         ]
         if inside or around:
             origins[path] = COMMAND_LINE if COMMAND_LINE in (*inside, *around) else inside[0]
@@ -183,19 +185,19 @@ _EXACT = "of these, counted tensor by tensor; activations are an estimate"
 
 
 def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, str]]:
-    run, apart = checked.recipe.run, "in host memory, not in the total"
+    run, on_host_note = checked.recipe.run, "in host memory, not in the total"
     loaded = "all loaded parts"
     if memory.on_host:
         loaded += f"; of the {len(memory.blocks)} blocks those that are on the device at once"
     yield "weights", memory.weights, loaded
     if memory.masters:
         note = "this process's shard, float32" if run.runtime == "fsdp" else f"float32, with weights in {run.precision}"
-        yield "masters", memory.masters, apart if memory.update_is_apart else note
+        yield "masters", memory.masters, on_host_note if memory.update_is_apart else note
     overlap = "" if memory.gradients_stand else "allocated while activations are freed"
-    yield "gradients", memory.gradients, apart if memory.update_is_apart else overlap
-    yield "optimizer", memory.optimizer, apart if memory.update_is_apart else _describe_state(checked.recipe)
+    yield "gradients", memory.gradients, on_host_note if memory.update_is_apart else overlap
+    yield "optimizer", memory.optimizer, on_host_note if memory.update_is_apart else _describe_state(checked.recipe)
     if memory.ema:
-        yield "EMA", memory.ema, apart if memory.ema_is_apart or memory.update_is_apart else ""
+        yield "EMA", memory.ema, on_host_note if memory.ema_is_apart or memory.update_is_apart else ""
     if memory.on_host:
         yield "host", memory.on_host, "host memory for what is offloaded (run.offload)"
     if memory.activations:
@@ -274,9 +276,9 @@ def _time(checked: Checked) -> Iterator[str]:
 
 def _table(rows: list[list[str]], sides: str, indent: str = "  ") -> Iterator[str]:
     """Rows in columns, each as wide as its widest cell. sides: "<" or ">" for each column."""
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, wide, strict=True)]
+        cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)]
         yield (indent + "  ".join(cells)).rstrip()
 
 

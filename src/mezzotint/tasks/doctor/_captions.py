@@ -15,7 +15,7 @@ from mezzotint.tasks.check import memory
 from mezzotint.tasks.doctor._examining import ExaminedData
 from mezzotint.tasks.prompts import long_captions
 
-_MANY = 3
+_MIN_SHARED = 3
 """The number of samples with the same caption that gives a finding."""
 
 _TAGS = 200
@@ -48,7 +48,7 @@ def _find_shared(captions: dict[int, str]) -> Iterator[Finding]:
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, text in captions.items():
         rows_of[" ".join(text.split())].append(row)
-    shared = sorted((item for item in rows_of.items() if len(item[1]) >= _MANY), key=lambda item: -len(item[1]))
+    shared = sorted((item for item in rows_of.items() if len(item[1]) >= _MIN_SHARED), key=lambda item: -len(item[1]))
     if not shared:
         return
     count = sum(len(rows) for _, rows in shared)
@@ -56,7 +56,7 @@ def _find_shared(captions: dict[int, str]) -> Iterator[Finding]:
     yield Finding(
         "shared-captions", "know" if is_all else "look", count,
         f"all {count:,} images have one caption" if is_all
-        else f"{count:,} images share {format_count(len(shared), 'caption')}, each the same for {_MANY} or more",
+        else f"{count:,} images share {format_count(len(shared), 'caption')}, each the same for {_MIN_SHARED} or more",
         "fine for a single subject or style; otherwise describe what differs, since the model learns the average of "
         "all images with the same text",
         limit_examples(

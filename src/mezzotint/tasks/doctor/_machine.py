@@ -32,7 +32,9 @@ _PACKAGES = (
     "xformers", "accelerate", "av", "ImageHash",
 )  # fmt: skip
 _OF_TORCH = ("torchao", "bitsandbytes", "xformers", "torchvision", "peft", "accelerate")
-_SHOWN = re.compile(r"(OMP|GOMP|KMP|MKL|CUDA|CUBLAS|NCCL|TORCH|PYTORCH|TOKENIZERS|HF_HUB_OFFLINE|LC|LANG)(_|$)")
+_SHOWN_VARIABLES = re.compile(
+    r"(OMP|GOMP|KMP|MKL|CUDA|CUBLAS|NCCL|TORCH|PYTORCH|TOKENIZERS|HF_HUB_OFFLINE|LC|LANG)(_|$)"
+)
 _SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 _GB = 10**9
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "fuse.sshfs", "fuse.s3fs", "ceph", "glusterfs")
@@ -178,7 +180,7 @@ def public_variables(environment: Mapping[str, str]) -> Iterator[str]:
     """`NAME=value` of the variables that affect how libraries compute; the values of paths and addresses are replaced.
     Other variables are left out."""
     for name, value in sorted(environment.items()):
-        if _SHOWN.match(name) and not _SECRET.search(name):
+        if _SHOWN_VARIABLES.match(name) and not _SECRET.search(name):
             yield f"{name}={'PATH' if set(value) & set('/@~') else value[:80]}"
 
 

@@ -37,16 +37,16 @@ def run(arguments: Sequence[str]) -> int:
     """
     line = command_line.parse(arguments, "doctor")
     processes = line.get_integer("--processes", 1)
-    where, replaces = line.get_path("--html"), REPLACE.name in line
-    if where is not None:
-        durable.refuse_taken(where, replaces=replaces)  # before the work
+    html_path, replaces = line.get_path("--html"), REPLACE.name in line
+    if html_path is not None:
+        durable.refuse_taken(html_path, replaces=replaces)  # before the work
     examined: ExaminedData | None = None
     if line.plain:
         report, examined = examine(*_settle_seeds(read(line.plain)), () if processes is None else (processes,))
     else:
         report = _machine.report(os.environ, resolve_paths(read_text("schema: 1\n")).data.cache.path.expanduser())
-    if where is not None:
-        durable.write_new(where, _report.html(report, examined), replaces=replaces)
+    if html_path is not None:
+        durable.write_new(html_path, _report.html(report, examined), replaces=replaces)
     if "--json" in line:
         print(json.dumps(report.document(), indent=1, ensure_ascii=False))
     else:

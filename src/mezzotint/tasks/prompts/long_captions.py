@@ -20,7 +20,7 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.settings.sections.captions import CaptionSettings
 
 _LOOKED_AT = 2000  # captions; some tenths of a second
-_MANY = 500
+_CHUNK_SIZE = 500
 _VERSION = 1
 _MEASURED = 20_000
 _MAX_RESULTS = 64  # results in one memo
@@ -36,7 +36,7 @@ def token_lengths(
     counts: list[int] = []
     limit = 0
     try:
-        for chunk in np.array_split(rows, max(1, -(-len(rows) // _MANY))):
+        for chunk in np.array_split(rows, max(1, -(-len(rows) // _CHUNK_SIZE))):
             texts = [(*catalogue.captions(row), "")[0] for row in chunk.tolist()]
             lengths, limit = family.token_counts([without_changes(text, changes) for text in texts])
             counts += lengths
@@ -75,7 +75,7 @@ def _count(family: ModelFamily, catalogue: Catalogue, changes: Changes) -> LostW
         chosen = np.unique(np.linspace(0, len(numbers) - 1, min(len(numbers), _LOOKED_AT)).astype(np.int64))
         tokens: dict[int, int] = {}
         cut = 0
-        for chunk in np.array_split(chosen, max(1, -(-len(chosen) // _MANY))):
+        for chunk in np.array_split(chosen, max(1, -(-len(chosen) // _CHUNK_SIZE))):
             lost = family.lost_tokens([without_changes(catalogue.caption(i), changes) for i in numbers[chunk].tolist()])
             for row, count in zip(rows[chunk].tolist(), lost, strict=True):
                 if count:

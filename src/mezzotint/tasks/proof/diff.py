@@ -101,6 +101,6 @@ def _of_data(data: dict[str, Any]) -> str:
         return "the same"
     if data["captions"]:
         return "captions, repeats or weights differ; images are the same"
-    more = ", …" if data["samples"] > _SAMPLES else ""
+    ellipsis = ", …" if data["samples"] > _SAMPLES else ""
     count = "1 sample differs" if data["samples"] == 1 else f"{data['samples']:,} samples differ"
-    return f"{count}: {', '.join(data['first'])}{more}"
+    return f"{count}: {', '.join(data['first'])}{ellipsis}"

@@ -51,9 +51,9 @@ def verify(folder: RunFolder) -> Iterator[str]:
             raise _difference_error(f"{path}: {reason}", "the run resumes from the one before")
     yield f"checkpoints  {len(checkpoints)} intact"
     recipe = resolve_paths(read(str(folder.recipe)))
-    now = manifest.weights(recipe, assemble.open_files(recipe))
+    current = manifest.weights(recipe, assemble.open_files(recipe))
     for part, digest in recorded["weights"].items():
-        if now.get(part) != digest:
+        if current.get(part) != digest:
             raise _difference_error(f"model.path: {part} is not the one that the run started from", "put it back")
     yield f"weights      {', '.join(recorded['weights'])}"
     with tempfile.TemporaryDirectory(prefix="mezzotint-verify-") as scratch:  # the run's disk may be read-only
@@ -64,15 +64,15 @@ def verify(folder: RunFolder) -> Iterator[str]:
 
 
 def _compare_data(recorded: dict[str, Any], catalogue: Catalogue, folder: RunFolder) -> None:
-    now = manifest.shards(catalogue) if len(catalogue) else {}
-    if len(catalogue) == recorded["samples"] and now == recorded["shards"]:
+    current = manifest.shards(catalogue) if len(catalogue) else {}
+    if len(catalogue) == recorded["samples"] and current == recorded["shards"]:
         if catalogue.fingerprint != recorded["fingerprint"]:
             raise _difference_error(
                 "data: settings of single samples, or images joined to clips, differ", "put them back"
             )
         return
     count = manifest.shard_count(recorded["samples"])
-    of_same_count = now if manifest.shard_count(len(catalogue)) == count else {}
+    of_same_count = current if manifest.shard_count(len(catalogue)) == count else {}
     before = {line["id"]: line["sha256"] for line in outside.read_lines(folder.path / data_report.FILE)
               if "sha256" in line and "set" not in line}  # fmt: skip
     after = {key: catalogue.digest[row].tobytes().hex() for row, key in enumerate(catalogue.keys())}
@@ -97,10 +97,12 @@ def _compare_machine(recorded: dict[str, Any], recipe: Recipe) -> Iterator[str]:
 
     launch = Launch()
     runtime = open_runtime(recipe.run, launch)
-    now = environment(runtime, launch)
+    current = environment(runtime, launch)
     runtime.close()
     changed = [
-        f"{name}: {recorded[name]} → {now[name]}" for name in recorded if name in now and recorded[name] != now[name]
+        f"{name}: {recorded[name]} → {current[name]}"
+        for name in recorded
+        if name in current and recorded[name] != current[name]
     ]
     yield f"machine      {'; '.join(changed) or 'unchanged'}" + (" (results may not be bit-exact)" if changed else "")
 

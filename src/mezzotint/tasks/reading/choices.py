@@ -59,18 +59,18 @@ def _seeds(
     sentences: list[str] = []
     seeds: dict[str, int] = {}
     whose = "this run's" if is_run or recorded else "a new run draws another; here, the"
-    how = "kept" if recorded else "drawn just now"
+    verb = "kept" if recorded else "drawn just now"
     if recipe.run.seed == -1:
         seed = recorded["run"]["seed"] if recorded else secrets.randbelow(2**30)
         seeds["run.seed"] = int(share(str(seed)))
-        sentences.append(f"run.seed is -1: {whose} seed is {seeds['run.seed']}, {how}")
+        sentences.append(f"run.seed is -1: {whose} seed is {seeds['run.seed']}, {verb}")
     if recipe.sample.seed == -1:
         seed = seeds.get("run.seed", secrets.randbelow(2**31))
         if recorded:
             seed = recorded.get("sample", {}).get("seed", 0)
             seed = recorded["run"]["seed"] if seed == -1 else seed
         seeds["sample.seed"] = int(share(str(seed)))
-        sentences.append(f"sample.seed is -1: {whose} previews have seed {seeds['sample.seed']}, {how}")
+        sentences.append(f"sample.seed is -1: {whose} previews have seed {seeds['sample.seed']}, {verb}")
     return seeds, sentences
 
 

@@ -71,9 +71,9 @@ def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
     positions: dict[str, int] = {}
     for ours, source in origin.items():
         flag = source.removeprefix("default of ")
-        at = _mention_of(ours).search(sentence)
-        if at and _is_flag(flag) and flag not in sentence:
-            positions[f"{ours} is {flag}"] = at.start()
+        mention = _mention_of(ours).search(sentence)
+        if mention and _is_flag(flag) and flag not in sentence:
+            positions[f"{ours} is {flag}"] = mention.start()
     to_write = [REPLACE.name] if f"add {REPLACE.name}" in sentence else []
     for advice in _ADVICE.findall(sentence):
         to_write += [word for word in advice.split() if "=" in word]

@@ -131,10 +131,10 @@ def write_images(
     except KeyboardInterrupt:
         finished = [one for one in drawings if (one.row, one.column) in tiles]
         if finished:
-            where = _write_sheets_and_report(
+            summary = _write_sheets_and_report(
                 out, finished, tiles, recipe.sample, title, of=len(drawings), replaces=args.replaces
             )
-            say(f"interrupted: {where}")
+            say(f"interrupted: {summary}")
         raise
     yield _write_sheets_and_report(out, drawings, tiles, recipe.sample, title, replaces=args.replaces)
 

@@ -222,5 +222,5 @@ def _copy(family: ModelFamily, chosen: Mapping[str, Tensor], checkpoint: Path) -
             into[name].copy_(tensor)
 
 
-def _no_ema(why: str) -> CheckpointError:
-    return CheckpointError(f"--weights=ema: {why}; leave it out, or write --weights=raw", code="E1075")
+def _no_ema(reason: str) -> CheckpointError:
+    return CheckpointError(f"--weights=ema: {reason}; leave it out, or write --weights=raw", code="E1075")

@@ -55,14 +55,14 @@ def generate_images(
     other = open_model(second(recipe), None)
     _require_same_latents(model.family, other.family, refiner.path)
     model.facts |= {"refiner.model": other.facts["model"]}
-    again = [
+    second_requests = [
         replace(r, start=x, guidance=refiner.guidance, text=None, negative_text=None)
         for r, x in zip(requests, starts, strict=True)
     ]
     span = Span(strength=refiner.strength, is_noised=refiner.finish, stage=1)
     plain = with_values(settings, {"unconditional": "caption"})
-    first = {id(new): old for new, old in zip(again, requests, strict=True)}
-    for image in _generate_stage(other, again, plain, span):
+    first = {id(new): old for new, old in zip(second_requests, requests, strict=True)}
+    for image in _generate_stage(other, second_requests, plain, span):
         yield GeneratedImage(first[id(image.request)], image.pixels)
 
 
@@ -84,11 +84,11 @@ def _generate_stage(
 
 def _latents(model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
     embedded = embed_prompts(model.family, requests)
-    how = Sampling(
+    sampling = Sampling(
         model.objective.schedule, model.objective.parameterization, model.device, settings, span, model.on_step
     )
     with model.precision.autocast(model.device):
-        return sample_latents(model.family, embedded, how)
+        return sample_latents(model.family, embedded, sampling)
 
 
 def _with_start_image(model: SampledModel, requests: Sequence[Request], recipe: Recipe) -> list[Request]:

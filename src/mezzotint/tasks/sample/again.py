@@ -23,7 +23,7 @@ from mezzotint.tasks.sample._args import Weights, parse
 from mezzotint.tasks.sample._drawing import write_images
 from mezzotint.tasks.sample._model import ModelSource, SampledModel, open_model
 
-Seen = Callable[[int, int, NDArray[np.uint8] | None], None]
+OnStep = Callable[[int, int, NDArray[np.uint8] | None], None]
 """Called with (steps done, total steps, the image so far (H, W, 3), or None without a preview)."""
 
 _MAX_MODELS = 2
@@ -37,7 +37,7 @@ class Drawer:
     def __init__(self) -> None:
         self._models: OrderedDict[tuple[object, ...], SampledModel] = OrderedDict()
 
-    def draw(self, arguments: Sequence[str], say: Callable[[str], None], seen: Seen) -> None:
+    def draw(self, arguments: Sequence[str], say: Callable[[str], None], on_step: OnStep) -> None:
         """Runs a command line, the words after `mezzotint sample`; prints with `say`. Raises as the command does."""
         args = parse(arguments)
 
@@ -45,7 +45,7 @@ class Drawer:
             source: ModelSource, weights: Weights | None, adapters: Sequence[tuple[Path, float]]
         ) -> SampledModel:
             model = self._open_or_reuse(source, weights, adapters)
-            model.on_step = _Watch(model, seen)
+            model.on_step = _Watch(model, on_step)
             return model
 
         for line in write_images(args, _plan.choose_model(args), say, opener):
@@ -75,17 +75,17 @@ class Drawer:
 
 
 class _Watch:
-    def __init__(self, model: SampledModel, seen: Seen) -> None:
-        self._model, self._seen = model, seen
+    def __init__(self, model: SampledModel, on_step: OnStep) -> None:
+        self._model, self._on_step = model, on_step
         self._started, self._spent = time.monotonic(), 0.0
 
     @torch.no_grad()
     def __call__(self, done: int, total: int, x: Tensor) -> None:
         started = time.monotonic()
         if done == total or self._spent > _SHARE * (started - self._started) or x.ndim != 4:
-            self._seen(done, total, None)
+            self._on_step(done, total, None)
             return
         # noisy latents of some solvers are large: scale them to the range of clean ones for the preview
         pixels = self._model.family.decode_media((x[:1] / x[:1].std().clamp(min=1.0)).float())
-        self._seen(done, total, as_bytes(pixels[0]))
+        self._on_step(done, total, as_bytes(pixels[0]))
         self._spent += time.monotonic() - started

@@ -60,5 +60,5 @@ def generate_pixels(
 
     session = open_session(args, sample_source, say)
     results = {(one.row, one.column): (pixels, facts) for one, pixels, facts in generate(session, lambda _: None)}
-    for where in sorted(results):
-        yield results[where]
+    for position in sorted(results):
+        yield results[position]

@@ -139,10 +139,10 @@ class LiveSettings:
     def _unchangeable(self, reading: Reading, paths: Sequence[str]) -> list[str]:
         """Names of settings that differ from those the run was started with and cannot change, as the file names
         them."""
-        mine = self.recipe.model_dump(mode="json", by_alias=True)
+        recorded = self.recipe.model_dump(mode="json", by_alias=True)
         recipe = resolve_paths(hub.with_folders(continuing.with_run(reading), insist=False))
-        recipe = choices.choose(recipe, self.runtime.device.type, mine).recipe
-        changed = [one.path for one in differences(mine, recipe)]
+        recipe = choices.choose(recipe, self.runtime.device.type, recorded).recipe
+        changed = [one.path for one in differences(recorded, recipe)]
         inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
         kept_settings = (*LIVE, *self.recipe.run.live.fixed)
         others = [p for p in inside if p not in kept_settings and not p.startswith(_PER_START_SETTINGS)]
@@ -151,10 +151,10 @@ class LiveSettings:
     def _name_in_file(self, path: str, reading: Reading) -> str:
         return reading.origin.get(path, path) if self.recipe.run.live.dialect is not None else path
 
-    def _announce(self, epoch: int, values: Mapping[str, Any], origin: Mapping[str, str], how: str) -> None:
+    def _announce(self, epoch: int, values: Mapping[str, Any], origin: Mapping[str, str], source_text: str) -> None:
         for path, old, new in self._find_changes(values):
             source = origin.get(path, "")
-            by = f"by {source}" if " in " in source else how
+            by = f"by {source}" if " in " in source else source_text
             self.say(f"epoch {epoch + 1}: {path} is {format_value(new)} from here, {by}; it was {old}")
 
     def _print_notes(self, values: Mapping[str, Any], reading: Reading) -> None:
@@ -164,12 +164,12 @@ class LiveSettings:
             if any(note.startswith(f"{key}: ") for key in keys):
                 self._print_once(f"note       {note}")
 
-    def _print_once(self, text: str, more: str = "") -> None:
-        """Prints a text once per start. more: a rest that names the epoch and is not compared."""
-        key = text + re.sub(r"^ in epoch \d+", "", more)
+    def _print_once(self, text: str, details: str = "") -> None:
+        """Prints a text once per start. details: a rest that names the epoch and is not compared."""
+        key = text + re.sub(r"^ in epoch \d+", "", details)
         if key not in self._printed:
             self._printed.add(key)
-            self.say(text + more)
+            self.say(text + details)
 
 
 def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches: Caches) -> None:

@@ -58,10 +58,10 @@ def start_roll_back(
         assert back is not None
         folder.record(_EVENT, **asdict(back))
         fault_injection.reach("roll-back.recorded")
-        how = f"the batches up to step {back.at} are skipped" if back.at > back.to else "its batches are repeated"
+        effect = f"the batches up to step {back.at} are skipped" if back.at > back.to else "its batches are repeated"
         rate = f", rates are multiplied by {back.rate:g}" if back.rate != 1 else ""
         say(f"warning: {error.message}")
-        say(f"rolled back to the checkpoint of step {back.to} ({back.number} of {run.roll_back.times}); {how}{rate}")
+        say(f"rolled back to the checkpoint of step {back.to} ({back.number} of {run.roll_back.times}); {effect}{rate}")
     return True
 
 

@@ -229,9 +229,9 @@ def is_made(folder: RunFolder, step: int) -> bool:
     """Whether the export of a step was written since the run last reached that step from an earlier one."""
     for event in reversed(folder.events()):
         match event.get("event"), event.get("step"):
-            case "exported", int(at) if at == step:
+            case "exported", int(event_step) if event_step == step:
                 return True
-            case "started" | "resumed", int(at) if at < step:
+            case "started" | "resumed", int(event_step) if event_step < step:
                 return False
     return False
 

@@ -66,8 +66,8 @@ def write(
     # the next start resumes from the newest checkpoint, with the same cache from any working directory
     cache = recipe.data.cache.path
     cache = cache if is_remote(cache) else cache.expanduser().absolute()
-    again = with_values(recipe, {"run.resume": "auto", "data.cache.path": cache})
-    text = yaml.safe_dump(plain_values(again), sort_keys=False, allow_unicode=True, width=100)
+    resumed = with_values(recipe, {"run.resume": "auto", "data.cache.path": cache})
+    text = yaml.safe_dump(plain_values(resumed), sort_keys=False, allow_unicode=True, width=100)
     durable.write_file(folder.recipe, FIRST_LINE + text)
     data_report.write(dataset.catalogue, folder.path, recipe.data, lost.tokens if lost is not None else {})
     held_out.write_list(folder, dataset)

@@ -236,15 +236,17 @@ def _open_folder(args: ConvertArgs) -> ConvertSource:
 
 
 def _open_stored(args: ConvertArgs, folder: ModelFolder, name: str) -> Stored:
-    where = folder.root / name
+    folder_path = folder.root / name
     names = ("diffusion_pytorch_model.bin", "pytorch_model.bin")
-    pickle = next((where / name for name in names if (where / name).is_file()), None)
-    if pickle is not None and not any(where.glob("*.safetensors*")):
+    pickle = next((folder_path / name for name in names if (folder_path / name).is_file()), None)
+    if pickle is not None and not any(folder_path.glob("*.safetensors*")):
         assert args.store is not None
         return InFile(pickled.as_safetensors(pickle, args.store))
     weights = folder.weights(name)
     if weights is None:
-        raise WeightsError(f"{where}: has a configuration but no weights; download the complete model", code="E1407")
+        raise WeightsError(
+            f"{folder_path}: has a configuration but no weights; download the complete model", code="E1407"
+        )
     return InFile(weights.path)
 
 

@@ -42,7 +42,7 @@ class Reads(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _LoadedTensors:
     tensors: Mapping[str, Tensor]
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
@@ -101,7 +101,7 @@ class BaseModel:
             return merge.open_base(self.path, config=self.settings.config, store=store).source.held
         opened, folders = self.family.files.of(self.settings), self.family.spec.folders
         parts = [part for part in opened.spec.trainable if folders[part] in self.names.shapes]
-        return {folders[part]: _Held(_by_file_names(opened.network(part))) for part in parts}
+        return {folders[part]: _LoadedTensors(_by_file_names(opened.network(part))) for part in parts}
 
     def read(self, path: Path, store: Path) -> Adapter:
         """Reads an adapter for it; a pickled one in a sandboxed process. Raises WeightsError as `files.read`."""

@@ -152,11 +152,11 @@ class SpikeLog(Callback):
         if report is None or not (math.isfinite(report.loss) and math.isfinite(report.norm)):
             return Action.NOTHING  # it is in bad_steps.jsonl
         numbers = {"loss": report.loss, "norm": report.norm}
-        usual = {name: statistics.median(b) for name, b in self._before.items() if len(b) >= self.LEAST}
+        usual_values = {name: statistics.median(b) for name, b in self._before.items() if len(b) >= self.LEAST}
         self._before = {name: [*b, numbers[name]][-self.LAST :] for name, b in self._before.items()}
-        if any(numbers[name] > self._factor * median for name, median in usual.items()):
+        if any(numbers[name] > self._factor * median for name, median in usual_values.items()):
             facts = {name: getattr(report, name) for name in ("keys", "timesteps", "losses")}
-            medians = {f"usual_{name}": median for name, median in usual.items()}
+            medians = {f"usual_{name}": median for name, median in usual_values.items()}
             self._lines.add({"step": report.step + 1, **numbers, **medians, **facts})
         return Action.NOTHING
 
@@ -203,8 +203,8 @@ def _is_kept(line: bytes, step: int) -> bool:
         value = outside.parse_json(line.decode("utf-8", "replace"))
     except ValueError:
         return False
-    at = value.get("step", 0) if isinstance(value, dict) else None
-    return isinstance(at, int) and step > 0 and at <= step
+    line_step = value.get("step", 0) if isinstance(value, dict) else None
+    return isinstance(line_step, int) and step > 0 and line_step <= step
 
 
 def _line(report: StepReport, mean: float | None) -> dict[str, Any]:

@@ -81,8 +81,8 @@ class Previews(Callback):
 
     def __post_init__(self) -> None:
         self.every, self.at_start = self.prompts.every, self.prompts.at_start
-        both: tuple[Weights, ...] = ("raw", "ema") if self.weights == "both" else (self.weights,)
-        self._used: tuple[Weights, ...] = both if self.model.update.ema is not None else ("raw",)
+        requested: tuple[Weights, ...] = ("raw", "ema") if self.weights == "both" else (self.weights,)
+        self._variants: tuple[Weights, ...] = requested if self.model.update.ema is not None else ("raw",)
 
     def on_settings_changed(self, run: RunSettings, sample: SampleSettings) -> None:
         self._guidance_rescale = sample.guidance_rescale
@@ -115,7 +115,7 @@ class Previews(Callback):
 
     def _generate_all(self, step: int, requests: PreviewRequests) -> Images:
         images: Images = {}
-        for which in self._used:
+        for which in self._variants:
             if step == 0 and images:
                 images[which] = next(iter(images.values()))  # the average starts as a copy of the weights
             else:
@@ -162,12 +162,12 @@ class Previews(Callback):
         rows: list[str] = []
         notes: list[list[str]] = []
         for index, request in enumerate(requests.requests):
-            now = _caption(image_files.generation_facts(request, requests.settings))
-            for which in self._used:
+            caption_now = _caption(image_files.generation_facts(request, requests.settings))
+            for which in self._variants:
                 images = [_read(self.folder.samples / f"step-{n:08d}" / _name(index, which)) for n in columns]
                 cells.append([pixels for pixels, _ in images])
-                notes.append([caption if caption != now else "" for _, caption in images])
-                rows.append(now if len(self._used) == 1 else f"[{WRITTEN[which]}] {now}")
+                notes.append([caption if caption != caption_now else "" for _, caption in images])
+                rows.append(caption_now if len(self._variants) == 1 else f"[{WRITTEN[which]}] {caption_now}")
         image = grids.sheet(cells, rows=rows, columns=[f"step {n}" for n in columns], notes=notes)
         grids.save(image, self.folder.samples / "grid.png")
 

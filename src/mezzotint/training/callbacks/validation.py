@@ -118,9 +118,9 @@ class Validation(Callback):
     def _by_quartile(self, losses: Mapping[str, float]) -> dict[str, float]:
         means: dict[str, float] = {}
         for tag in losses:
-            at = {t: losses[f"{tag}_at/{t}"] for t in self._timesteps if f"{tag}_at/{t}" in losses}
+            by_timestep = {t: losses[f"{tag}_at/{t}"] for t in self._timesteps if f"{tag}_at/{t}" in losses}
             bins = BinMeans(QUARTILES, self.model.objective.schedule.num_timesteps)
-            bins.take(at.keys(), at.values())
+            bins.take(by_timestep.keys(), by_timestep.values())
             means |= {f"{tag}_at/quartile_{index}": mean for index, mean in bins.drain().items()}
         return means
 
@@ -213,41 +213,41 @@ class OverfitWarning:
     again only after a new minimum. Its state is saved in the checkpoint."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, list[tuple[int, float]]] = {}
+        self._curves: dict[str, list[tuple[int, float]]] = {}
         self._reported: dict[str, float] = {}
 
     def take(self, step: int, losses: Mapping[str, float]) -> list[str]:
         """Adds a measurement of each curve, in step order. Returns a sentence for each curve that starts to rise."""
         sentences = []
         for name, loss in losses.items():
-            seen = self._seen.setdefault(name, [])
-            seen.append((step, loss))
-            best, lowest = min(seen, key=lambda measurement: measurement[1])
-            if self._reported.get(name) != lowest and _is_rising(seen, best):
+            curve = self._curves.setdefault(name, [])
+            curve.append((step, loss))
+            best, lowest = min(curve, key=lambda measurement: measurement[1])
+            if self._reported.get(name) != lowest and _is_rising(curve, best):
                 self._reported[name] = lowest
                 sentences.append(
-                    f"{name} rises: {seen[-RECENT][1]:.4f} at step {seen[-RECENT][0]:,}, {loss:.4f} now; it was lowest "
-                    f"at step {best:,}, with {lowest:.4f}. The model may be overfitting; an export of about that step "
-                    "may be better"
+                    f"{name} rises: {curve[-RECENT][1]:.4f} at step {curve[-RECENT][0]:,}, {loss:.4f} now; it was "
+                    f"lowest at step {best:,}, with {lowest:.4f}. The model may be overfitting; an export of about "
+                    "that step may be better"
                 )
         return sentences
 
     def state(self) -> dict[str, Any]:
         """The state as JSON; empty before the first measurement."""
-        return {"seen": self._seen, "told": self._reported} if self._seen else {}
+        return {"seen": self._curves, "told": self._reported} if self._curves else {}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restores a result of `state`."""
         seen = state.get("seen", {})
-        self._seen = {name: [(int(step), float(loss)) for step, loss in curve] for name, curve in seen.items()}
+        self._curves = {name: [(int(step), float(loss)) for step, loss in curve] for name, curve in seen.items()}
         self._reported = {name: float(loss) for name, loss in state.get("told", {}).items()}
 
 
-def _is_rising(seen: list[tuple[int, float]], best: int) -> bool:
+def _is_rising(curve: list[tuple[int, float]], best: int) -> bool:
     """best: the step of the lowest loss. The mean of successive differences depends on the ends only."""
-    if len(seen) <= MIN_MEASUREMENTS:
+    if len(curve) <= MIN_MEASUREMENTS:
         return False
-    return seen[-1][1] > seen[-RECENT][1] and best < seen[-RECENT][0]
+    return curve[-1][1] > curve[-RECENT][1] and best < curve[-RECENT][0]
 
 
 def create_callbacks(setup: Setup) -> Iterator[Callback]:

@@ -115,12 +115,12 @@ class Snapshot:
     """Snapshot of tensors for one thread that reads each of them once, in order, while training continues.
 
     Tensors on the CPU are read in place; `hold`, which must be called before they change, copies those that have not
-    been read yet. Tensors on a GPU are copied to page-locked memory at once. apart: uses the second way on any device
-    (tests).
+    been read yet. Tensors on a GPU are copied to page-locked memory at once. copies_all: uses the second way on any
+    device (tests).
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], pinned: PinnedCopies, *, apart: bool = False) -> None:
-        on_device = {name: tensor for name, tensor in tensors.items() if apart or tensor.device.type == "cuda"}
+    def __init__(self, tensors: Mapping[str, Tensor], pinned: PinnedCopies, *, copies_all: bool = False) -> None:
+        on_device = {name: tensor for name, tensor in tensors.items() if copies_all or tensor.device.type == "cuda"}
         self._sent, self._arrived = pinned.take(on_device) if on_device else ({}, None)
         self._unread = {name: tensor for name, tensor in tensors.items() if name not in on_device}
         self._copies: dict[str, Tensor] = {}
@@ -266,11 +266,11 @@ class Saves:
             self._folder, step=step, tensors=tensors, values=values, recipe_digest=recipe_digest, runtime=shared
         )  # fmt: skip
         pending = transaction.tensors
-        waits = at_once or not self._is_async or self._is_short_of_memory(pending)
-        snapshot = None if waits else self._take_snapshot(pending)
+        is_synchronous = at_once or not self._is_async or self._is_short_of_memory(pending)
+        snapshot = None if is_synchronous else self._take_snapshot(pending)
         if snapshot is None:
             outcome = transaction.write(lambda name: pieces_of(pending[name]))
-            if not waits and self._runtime.shares:  # the others complete it later
+            if not is_synchronous and self._runtime.shares:  # the others complete it later
                 self._transaction, self._work = transaction, in_thread(lambda: outcome)
                 return
             self._complete(transaction, outcome)

@@ -103,16 +103,16 @@ def damage(table: Any, shapes: Mapping[str, Mapping[str, Any]]) -> str | None:
     spare = {(file, name) for file, tensors in shapes.items() for name in tensors}
     try:
         for name, entry in table.items():
-            at = 0
+            next_row = 0
             for piece in entry["rows"]:
                 held = shapes[piece["file"]][name]
                 spare.discard((piece["file"], name))
                 rows = [piece["stop"] - piece["start"], *entry["shape"][1:]] if entry["shape"] else []
-                if piece["start"] != at or held != {"shape": rows, "dtype": entry["dtype"]}:
+                if piece["start"] != next_row or held != {"shape": rows, "dtype": entry["dtype"]}:
                     return f"the rows of {name} in {piece['file']} are not those that manifest.json lists"
-                at = piece["stop"]
-            if at != (entry["shape"][0] if entry["shape"] else 1):
-                return f"{name} is incomplete: manifest.json lists {at} of its {entry['shape'][0]} rows"
+                next_row = piece["stop"]
+            if next_row != (entry["shape"][0] if entry["shape"] else 1):
+                return f"{name} is incomplete: manifest.json lists {next_row} of its {entry['shape'][0]} rows"
     except (AttributeError, KeyError, TypeError, IndexError):
         return OTHER_TENSORS
     return OTHER_TENSORS if spare else None
