@@ -121,7 +121,7 @@ def set_dropout(network: nn.Module, chance: float, addresses: DropoutDraws) -> N
 
 def adapter_parameters(network: nn.Module) -> list[Trained]:
     """The parameters of a network's adapters, sorted by layer and leaf."""
-    return sorted(_named_parameters(network), key=lambda each: each[:2])
+    return sorted(_named_parameters(network), key=lambda trained: trained[:2])
 
 
 def set_initial(network: nn.Module, component: str, seed: int, init: Init = "kaiming") -> None:

@@ -44,7 +44,7 @@ def select_layers(
                     f"no layer of {component} matches {pattern!r}; "
                     + did_you_mean(
                         pattern,
-                        [*get_args(Preset), *(each.path for each in shapes)],
+                        [*get_args(Preset), *(existing.path for existing in shapes)],
                         "`*` matches any part of a name",
                     ),
                     code="E1437",

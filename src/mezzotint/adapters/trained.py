@@ -172,7 +172,7 @@ def _split(name: str) -> tuple[str, str, str]:
 
 def _subtract(module: AdapterModule, initial: AdapterModule) -> AdapterModule:
     """module − initial, with twice the rank."""
-    down = torch.cat([each.tensors["lora_down.weight"].float() for each in (module, initial)])
+    down = torch.cat([term.tensors["lora_down.weight"].float() for term in (module, initial)])
     up = torch.cat([module.tensors["lora_up.weight"].float(), -initial.tensors["lora_up.weight"].float()], dim=1)
     return AdapterModule("lora", {"lora_down.weight": down, "lora_up.weight": up}, module.scale * len(down))
 
@@ -206,8 +206,10 @@ def _layers(
                 f"{part}/attention, or remove {part} from model.train",
                 code="E1437",
             )
-    return {part: [each.path for each in names.weights if each.component == folders[part] and each.path in chosen[part]]
-            for part in folders}  # fmt: skip
+    return {
+        part: [layer.path for layer in names.weights if layer.component == folders[part] and layer.path in chosen[part]]
+        for part in folders
+    }
 
 
 def _parts_of(entry: str, folders: Mapping[str, str]) -> tuple[Sequence[str], str]:

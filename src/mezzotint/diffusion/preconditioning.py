@@ -36,12 +36,12 @@ def compute_scaling(kind: ScalingName, sigma: Tensor, *, sigma_data: float = 0.5
     c_noise is σ for discrete models, whose time input is the index of the nearest σ in the table (`find_nearest`).
     Raises ValueError for another kind.
     """
-    one, root = torch.ones_like(sigma), (sigma**2 + 1.0).sqrt()
+    ones, root = torch.ones_like(sigma), (sigma**2 + 1.0).sqrt()
     match kind:
         case "epsilon":
-            return Scaling(one, -sigma, 1.0 / root, sigma)
+            return Scaling(ones, -sigma, 1.0 / root, sigma)
         case "epsilon-unscaled":
-            return Scaling(one, -sigma, one, sigma)
+            return Scaling(ones, -sigma, ones, sigma)
         case "v" | "v-edm":
             c_noise = sigma if kind == "v" else 0.25 * sigma.log()
             return Scaling(1.0 / (sigma**2 + 1.0), -sigma / root, 1.0 / root, c_noise)

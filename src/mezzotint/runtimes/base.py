@@ -250,7 +250,7 @@ def norms_of(trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
     for name in trained:
         group = groups.setdefault(name.split("/")[0] if scope == "part" else "", [])
         group += [by_name[name]] if name in by_name else []
-    return torch.stack([torch.linalg.vector_norm(torch.stack(one)) if one else zero for one in groups.values()])
+    return torch.stack([torch.linalg.vector_norm(torch.stack(norms)) if norms else zero for norms in groups.values()])
 
 
 def recompute_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RecomputeSettings) -> int:

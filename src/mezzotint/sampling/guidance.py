@@ -72,6 +72,6 @@ def concatenate(texts: Sequence[TextEmbedding]) -> TextEmbedding:
         return torch.cat(present) if present else None
 
     states, counted = torch.cat([text.states for text in texts]), [text.lengths for text in texts]
-    lengths = None if None in counted else tuple(length for each in counted for length in each or ())
+    lengths = None if None in counted else tuple(length for lengths in counted for length in lengths or ())
     mask, pooled = join([text.mask for text in texts]), join([text.pooled for text in texts])
     return TextEmbedding(states, mask, pooled, lengths)

@@ -102,10 +102,15 @@ def compare(rows: Sequence[Row], warm_up: int, *, by_cpu: bool) -> list[Row]:
         ours, theirs = (
             [sum(which[meter][a:b]) / max(1, sum(which["step_samples"][a:b])) for a, b in blocks] for which in (r, base)
         )
-        each = [b / a for a, b in zip(ours, theirs, strict=True) if a and b]
-        if not each:
+        round_ratios = [b / a for a, b in zip(ours, theirs, strict=True) if a and b]
+        if not round_ratios:
             return None
-        return {"median": statistics.median(each), "lowest": min(each), "highest": max(each), "rounds": len(each)}
+        return {
+            "median": statistics.median(round_ratios),
+            "lowest": min(round_ratios),
+            "highest": max(round_ratios),
+            "rounds": len(round_ratios),
+        }
 
     def compare_to_base(r: Row) -> Row | None:
         if r is base:
@@ -159,18 +164,18 @@ def _format_row(r: Row) -> Row:
 
 
 def _speed(timed: Sequence[Step], context: Context) -> Row:
-    each = sorted(step.seconds for step in timed)
+    seconds = sorted(step.seconds for step in timed)
     processed, distinct = sum(step.processed for step in timed), sum(step.distinct for step in timed)
     return {
-        "images_per_second": {"processed": processed / sum(each), "distinct": distinct / sum(each)},
-        "images_per_second_and_device": processed / sum(each) / context.processes,
+        "images_per_second": {"processed": processed / sum(seconds), "distinct": distinct / sum(seconds)},
+        "images_per_second_and_device": processed / sum(seconds) / context.processes,
         "seconds_per_step": {
-            "median": statistics.median(each),
-            "fastest": each[0],
-            "slowest": each[-1],
-            "mean": statistics.fmean(each),
+            "median": statistics.median(seconds),
+            "fastest": seconds[0],
+            "slowest": seconds[-1],
+            "mean": statistics.fmean(seconds),
         },
-        "data_wait_share": sum(step.wait_seconds for step in timed) / sum(each),
+        "data_wait_share": sum(step.wait_seconds for step in timed) / sum(seconds),
         "cpu_seconds_per_step": statistics.fmean(step.cpu_seconds for step in timed),
     }
 
@@ -215,8 +220,8 @@ def bar_seconds(seconds: Sequence[float]) -> float:
     """The seconds per step that tqdm's bar shows after these steps: their exponential mean with bias correction,
     (0.3 x_n + 0.7 · 0.3 x_{n−1} + …) / (1 − 0.7ⁿ). seconds: of each step, in order; at least one."""
     mean = 0.0
-    for each in seconds:
-        mean = _SMOOTHING * each + (1.0 - _SMOOTHING) * mean
+    for value in seconds:
+        mean = _SMOOTHING * value + (1.0 - _SMOOTHING) * mean
     return mean / (1.0 - (1.0 - _SMOOTHING) ** len(seconds))
 
 

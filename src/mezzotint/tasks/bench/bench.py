@@ -93,7 +93,9 @@ def bench(reading: Reading, recipe: Recipe, options: Options, runtime: Runtime, 
         else:
             measured.append(measure(name, settings, runtime, options.steps, say))
     context = _context(recipe, measured, options, runtime)
-    document_rows = [_page.row(one, context, changes) for one, (_, _, changes) in zip(measured, rows, strict=True)]
+    document_rows = [
+        _page.row(measurement, context, changes) for measurement, (_, _, changes) in zip(measured, rows, strict=True)
+    ]
     return {
         "recipe": reading.name,
         "notes": list(reading.notes),
@@ -172,7 +174,7 @@ def _require_timed_steps(warm_up: int | None, count: int) -> None:
 
 def _flops(recipe: Recipe, measured: Sequence[Measured]) -> dict[Size, int]:
     """FLOPs by image size; empty if the model cannot be built from its configurations."""
-    sizes = {size for one in measured for step in one.steps for size in step.sizes}
+    sizes = {size for measurement in measured for step in measurement.steps for size in step.sizes}
     try:
         return flops_of_samples(recipe, sorted(sizes, key=lambda s: (s.width, s.height)))
     except MezzotintError:

@@ -57,7 +57,7 @@ class Encoding:
         padded = [*captions, *[captions[-1]] * (CAPTIONS - len(captions))]
         with torch.no_grad():
             text = family.encode_text(padded)
-        states, mask, pooled = (None if one is None else one[: len(captions)] for one in _numbers(text))
+        states, mask, pooled = (None if tensor is None else tensor[: len(captions)] for tensor in _numbers(text))
         assert states is not None
         return TextEmbedding(states, mask, pooled)
 
@@ -134,5 +134,5 @@ def _numbers(result: Tensor | TextEmbedding) -> list[Tensor | None]:
     return [result] if isinstance(result, Tensor) else [result.states, result.mask, result.pooled]
 
 
-def _equal(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is other or (one is not None and other is not None and torch.equal(one, other))
+def _equal(first: Tensor | None, second: Tensor | None) -> bool:
+    return first is second or (first is not None and second is not None and torch.equal(first, second))

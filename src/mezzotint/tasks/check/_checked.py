@@ -78,5 +78,5 @@ class Checked:
 
     def add_problem(self, error: MezzotintError) -> None:
         """Adds a problem, unless it is already listed."""
-        if (error.code, error.message) not in [(each.code, each.message) for each in self.problems]:
+        if (error.code, error.message) not in [(problem.code, problem.message) for problem in self.problems]:
             self.problems.append(error)

@@ -115,7 +115,7 @@ def _components_of_parts(
 def _shapes_without_adapter(module: nn.Module) -> dict[str, tuple[int, ...]]:
     """Shapes of a network's tensors by name, without an applied adapter; quantized matrices have their original
     shape."""
-    added = {id(each.parameter) for each in adapter_parameters(module)}
+    added = {id(added_parameter.parameter) for added_parameter in adapter_parameters(module)}
     tensors = {name: tensor for name, tensor in module.state_dict(keep_vars=True).items() if id(tensor) not in added}
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()} | {
         f"{name}.weight": (layer.out_features, layer.in_features)
@@ -182,7 +182,7 @@ def _component(path: Path, part: str, module: nn.Module | None, settings: ModelS
     component = replace(_describe_component(path.name, part, name, header), bytes=_bytes(path))
     is_smaller = part == "denoiser" and settings.depth is not None
     if module is not None and settings.weights == "files" and not is_smaller:
-        expected = low_bit.numbers_of(module) - sum(one.parameter.numel() for one in adapter_parameters(module))
+        expected = low_bit.numbers_of(module) - sum(added.parameter.numel() for added in adapter_parameters(module))
         _require_count(weights.path, component.parameters, expected)
     return component
 

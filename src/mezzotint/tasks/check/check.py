@@ -323,7 +323,7 @@ def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
     if problems:
         raise resume.refusal(checkpoint, checked.recipe, checked.reading, resume.with_line(problems, line))
     checked.notes.append(f"the run folder has {checkpoint.name}: train resumes from it")
-    checked.notes += [f"not bit-exact from there: {one}" for one in inexact]
+    checked.notes += [f"not bit-exact from there: {difference}" for difference in inexact]
 
 
 def _read_recorded(checkpoint: Path) -> dict[str, Any]:

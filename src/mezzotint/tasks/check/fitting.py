@@ -163,5 +163,5 @@ def at_once(memory: Memory, room: int) -> int:
 
 def _format_value(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {one}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {item}" for key, item in value.items()) + "}"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -212,10 +212,10 @@ def _bytes_of_gradients(outline: MetaModel) -> int:
     allocated."""
     if outline.recipe.run.runtime == "fsdp":
         return sum(_bytes(p) for p in outline.trained.values())
-    each = [p.numel() * outline.precision.gradients.itemsize for p in outline.trained.values()]
+    gradient_bytes = [p.numel() * outline.precision.gradients.itemsize for p in outline.trained.values()]
     if outline.recipe.optim.in_backward:  # one, and what its step takes, while activations are still allocated
-        return max(each) + outline.update.working_bytes()
-    return sum(each)
+        return max(gradient_bytes) + outline.update.working_bytes()
+    return sum(gradient_bytes)
 
 
 def count_sharing_processes(recipe: Recipe, processes: int) -> int:

@@ -130,13 +130,13 @@ def _value(value: object) -> str:
 def _files(checked: Checked) -> Iterator[str]:
     rows = [
         [
-            one.name,
-            one.file or ("no weights" if one.part else ""),
-            f"{one.parameters:,}" if one.parameters else "",
-            format_bytes(one.bytes),
-            " ".join(one.types),
+            file.name,
+            file.file or ("no weights" if file.part else ""),
+            f"{file.parameters:,}" if file.parameters else "",
+            format_bytes(file.bytes),
+            " ".join(file.types),
         ]
-        for one in checked.files
+        for file in checked.files
     ]
     yield from _table(rows, "<<>><", "")
     for path in checked.recipe.data.path:
@@ -312,7 +312,7 @@ def _files_of(checked: Checked, kind: str) -> list[list[str]]:
         return []
     catalogues = [checked.dataset.catalogue, checked.dataset.catalogue.joined_images]
     reports = [catalogue.report for catalogue in catalogues if catalogue is not None]
-    return [list(one) for report in reports for one in getattr(report, kind)]
+    return [list(row) for report in reports for row in getattr(report, kind)]
 
 
 def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
@@ -334,4 +334,4 @@ def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> dict[str, Any]:
-    return {name: str(one) if isinstance(one, Path) else one for name, one in asdict(value).items()}
+    return {name: str(field) if isinstance(field, Path) else field for name, field in asdict(value).items()}

@@ -100,7 +100,7 @@ def open_data(recipe: Recipe) -> tuple[ExaminedData, list[Finding]]:
             sentence = f"no run starts ({error.code}): {problem}"
             refused.append(Finding("refused", "mend", 1, sentence, advice or problem))
     samples = [("", row) for row in [*dataset.rows.tolist(), *dataset.held.tolist()]]
-    samples += [(name, row) for name, one in dataset.sets.items() for row in one.rows.tolist()]
+    samples += [(name, row) for name, data_set in dataset.sets.items() for row in data_set.rows.tolist()]
     trained = np.arange(len(samples)) < len(dataset.rows)
     return ExaminedData(recipe, dataset, samples, trained), refused
 

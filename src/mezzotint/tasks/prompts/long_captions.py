@@ -90,5 +90,5 @@ def _bytes_that_fit(family: ModelFamily) -> int:
     """Bytes below which a caption always fits: the encoder's token limit, computed from what it truncates of very long
     texts of one-token words."""
     half, whole = family.lost_tokens(["a " * 2000, "a " * 4000])
-    each = (whole - half) // 2000
-    return 4000 * each - whole if whole else 8000
+    bytes_per_token = (whole - half) // 2000
+    return 4000 * bytes_per_token - whole if whole else 8000

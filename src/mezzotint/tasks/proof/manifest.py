@@ -83,7 +83,7 @@ def shards(catalogue: Catalogue) -> dict[str, str]:
         catalogue.key_hash, catalogue.digest, catalogue.caption_checks(np.arange(num, dtype=np.int32)),
         catalogue.repeats, catalogue.weight,
     )  # fmt: skip
-    flat = np.concatenate([np.ascontiguousarray(one).view(np.uint8).reshape(num, -1) for one in columns], axis=1)
+    flat = np.concatenate([np.ascontiguousarray(column).view(np.uint8).reshape(num, -1) for column in columns], axis=1)
     which = shard_of(catalogue.key_hash, count)
     order = np.lexsort((catalogue.key_hash, which))
     starts = np.flatnonzero(np.diff(which[order], prepend=-1))

@@ -135,30 +135,30 @@ def _require_success(subject: str, status: int) -> None:
         raise CheckpointError(f"{subject} ended with status {status}, which proves nothing", code="E1518")
 
 
-def compare_runs(one: RunFolder, other: RunFolder) -> str:
+def compare_runs(first: RunFolder, second: RunFolder) -> str:
     """Counts what is identical. Raises CheckpointError E1517 naming the first step or tensor that differs."""
     losses = [
         {line["step"]: (line["loss"], line["norm"], line["samples_digest"]) for line in read_metrics(run).steps}
-        for run in (one, other)
+        for run in (first, second)
     ]
     for step in sorted({*losses[0], *losses[1]}):
         if losses[0].get(step) != losses[1].get(step):
             raise _difference_error(f"step {step} has {losses[0].get(step)} and {losses[1].get(step)}")
-    ends = [state.newest_valid(run.checkpoints).path for run in (one, other)]
+    ends = [state.newest_valid(run.checkpoints).path for run in (first, second)]
     if None in ends:
         raise CheckpointError("a run has no checkpoint, which proves nothing", code="E1518")
     tensors = [state.read(path).tensors for path in ends if path is not None]
     for name in sorted({*tensors[0], *tensors[1]}):
-        pair = [each.get(name) for each in tensors]
+        pair = [checkpoint_tensors.get(name) for checkpoint_tensors in tensors]
         if pair[0] is None or pair[1] is None or not _is_identical(pair[0], pair[1]):
             raise _difference_error(f"the tensor {name} differs")
     return f"{len(losses[0])} losses and norms, {len(tensors[0])} tensors"
 
 
-def _is_identical(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.dtype != other.dtype or one.shape != other.shape:
+def _is_identical(first: torch.Tensor, second: torch.Tensor) -> bool:
+    if first.dtype != second.dtype or first.shape != second.shape:
         return False
-    bits = [each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
+    bits = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (first, second)]
     return torch.equal(*bits)
 
 

@@ -80,18 +80,17 @@ def _optimizers(
     """The optimizer settings with every open choice made, and a sentence and the kind of each."""
     before = recorded["optim"] if recorded else {}
     by_part = {"": recipe.optim.optimizer, **recipe.optim.part_optimizer}
-    chosen = {part: one.choose_kind(device, _kind(before, part)) for part, one in by_part.items()}
+    chosen = {part: optimizer.choose_kind(device, _kind(before, part)) for part, optimizer in by_part.items()}
     sentences: list[str] = []
     kinds: dict[str, str] = {}
-    for part, one in by_part.items():
-        if one.is_open:
+    for part, optimizer in by_part.items():
+        if optimizer.is_open:
             path = f"optim.part_optimizer.{part}.kind" if part else "optim.optimizer.kind"
             kinds[path] = chosen[part].kind
             setting = f"{path} ({origin[path]})" if path in origin else path
-            recorded_kind = f"this run's is {chosen[part].kind}, kept"
-            sentences.append(
-                f"{setting} is {one.kind}: {recorded_kind if recorded else one.settled_words(chosen[part], device)}"
-            )
+            kept = f"this run's is {chosen[part].kind}, kept"
+            reason = kept if recorded else optimizer.settled_words(chosen[part], device)
+            sentences.append(f"{setting} is {optimizer.kind}: {reason}")
     if not kinds:
         return {}, sentences, kinds
     return {"optim.optimizer": chosen.pop(""), "optim.part_optimizer": chosen}, sentences, kinds

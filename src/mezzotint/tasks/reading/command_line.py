@@ -82,7 +82,7 @@ class CommandLine:
         """The words to type, without the options named in `leaving`, the foreign command line at the end."""
         options = [(option, value) for option, value in self.options if option.name not in leaving]
         dialect = [word for option, value in options if option is AS for word in (AS.name, value)]
-        ours = [f"{one.name}={value}" if one.takes_value else one.name for one, value in options if one is not AS]
+        ours = [f"{opt.name}={value}" if opt.takes_value else opt.name for opt, value in options if opt is not AS]
         return [*dialect, *self.plain, *ours, *(["--", *self.foreign] if dialect else [])]
 
     def usage_error(self, problem: str) -> RecipeError:
@@ -96,7 +96,7 @@ def parse(arguments: Sequence[str], name: str) -> CommandLine:
     Raises RecipeError E1012 for an unknown option, with what to write instead; for a missing or unexpected value, or an
     option given twice; for `--` without `--as NAME` and the other way round; and for a wrong number of names.
     """
-    command = next(each for each in COMMANDS if each.name == name)
+    command = next(candidate for candidate in COMMANDS if candidate.name == name)
     end = arguments.index("--") if "--" in arguments else len(arguments)
     parsed, plain = Namespace(options=[], settings=[]), list(arguments[:end])
     if not command.flags_are_names:

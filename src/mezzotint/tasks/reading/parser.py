@@ -100,7 +100,7 @@ class Command(NamedTuple):
 
     def option(self, name: str) -> Option | None:
         """Its option by a name or alias, written with hyphens or underscores; None for an unknown one."""
-        return next((each for each in self.all_options() if name in each.spellings), None)
+        return next((option for option in self.all_options() if name in option.spellings), None)
 
     def usage_error(self, problem: str) -> RecipeError:
         """The error E1012 for a command line that cannot be understood."""
@@ -125,7 +125,7 @@ class _Collect(Action):
         if option.choices and first not in option.choices:
             problem = f"{option.name} is {' or '.join(option.choices)}, got {first}"
             raise RecipeError(f"{parser.prog}: {problem}", code="E1012")
-        if not option.repeats and any(each is option for each, _ in namespace.options):
+        if not option.repeats and any(given is option for given, _ in namespace.options):
             raise RecipeError(f"{parser.prog}: {option.name} is given twice", code="E1012")
         namespace.settings += filter(is_setting, others)
         namespace.options += [(option, text) for text in (first, *others) if text is first or not is_setting(text)]
@@ -174,7 +174,7 @@ def parser_of(command: Command) -> ArgumentParser:
         more: dict[str, Any] = {"dest": "options", "action": _Collect, "option": option}
         more |= {"metavar": metavar} if option.takes_value else {}
         parser.add_argument(option.name, help=option.help.replace("%", "%%"), **more)
-        hidden = [each for each in option.spellings if each != option.name]
+        hidden = [spelling for spelling in option.spellings if spelling != option.name]
         if hidden:
             parser.add_argument(*hidden, help=SUPPRESS, **more)
     return parser

@@ -100,12 +100,12 @@ def generate(session: Session, say: Callable[[str], None]) -> Iterator[tuple[Dra
     start = _start_image_facts(session.recipe)
     remedy = "write --batch=1, generate smaller images, or set run.precision=bf16"
     with assemble.translate_shortage(f"{model.device} does not have enough memory", remedy):
-        images = generate_images(model, [one.request for one in session.drawings], session.recipe, say)
-        for one, image in zip(session.drawings, images, strict=True):
-            facts = image_files.generation_facts(one.request, settings)
-            if one.request.guidance != 1.0 and is_unconditional(model.family, one.request.negative, settings):
+        images = generate_images(model, [drawing.request for drawing in session.drawings], session.recipe, say)
+        for drawing, image in zip(session.drawings, images, strict=True):
+            facts = image_files.generation_facts(drawing.request, settings)
+            if drawing.request.guidance != 1.0 and is_unconditional(model.family, drawing.request.negative, settings):
                 facts["unconditional"] = "zeros"  # what guidance moved away from, instead of the negative prompt
-            yield one, image.pixels, facts | start | model.facts
+            yield drawing, image.pixels, facts | start | model.facts
 
 
 def write_images(
@@ -120,8 +120,8 @@ def write_images(
         drawings = _with_numbers(out, drawings)
         session = replace(session, drawings=drawings)
     else:
-        refuse_taken(out, [*(one.name for one in drawings), *_sheet_names(drawings)], replaces=args.replaces)
-    if any(one.request.size.frames > 1 for one in drawings) and (
+        refuse_taken(out, [*(drawing.name for drawing in drawings), *_sheet_names(drawings)], replaces=args.replaces)
+    if any(drawing.request.size.frames > 1 for drawing in drawings) and (
         sentence := image_files.check_clip_encoder(recipe.sample.clip)
     ):
         say(sentence)
@@ -129,7 +129,7 @@ def write_images(
     try:
         _generate_all(out, session, tiles, say, replaces=args.replaces)
     except KeyboardInterrupt:
-        finished = [one for one in drawings if (one.row, one.column) in tiles]
+        finished = [drawing for drawing in drawings if (drawing.row, drawing.column) in tiles]
         if finished:
             summary = _write_sheets_and_report(
                 out, finished, tiles, recipe.sample, title, of=len(drawings), replaces=args.replaces
@@ -185,26 +185,26 @@ def _drawings(
     negative = cleaning.clean_prompt(negative, recipe.data.captions)
     frames = assemble.frames_to_generate(recipe, model.family.grid, default.frames if default else 1)
     drawings: list[Drawing] = []
-    for one in planned:
-        width, height = one.size(usual)
-        refuse_sides(width, height, model.family.grid.side, one.line.where)
+    for image in planned:
+        width, height = image.size(usual)
+        refuse_sides(width, height, model.family.grid.side, image.line.where)
         request = Request(
-            prompt=one.line.prompt,
+            prompt=image.line.prompt,
             size=Size(width, height, frames),
-            negative=negative if one.line.negative is None else one.line.negative,
-            seed=one.seed,
-            index=one.index,
-            steps=one.line.steps,
-            guidance=one.guidance,
-            solver=one.line.solver,
+            negative=negative if image.line.negative is None else image.line.negative,
+            seed=image.seed,
+            index=image.index,
+            steps=image.line.steps,
+            guidance=image.guidance,
+            solver=image.line.solver,
         )
         drawings.append(
-            Drawing(request, one.line, one.row, one.column, one.stem + image_files.file_suffix(request.size))
+            Drawing(request, image.line, image.row, image.column, image.stem + image_files.file_suffix(request.size))
         )
 
     # equal size, solver and scale next to each other, to share batches
-    def batch_key(one: Drawing) -> tuple[int, int, str, float]:
-        request = one.request
+    def batch_key(drawing: Drawing) -> tuple[int, int, str, float]:
+        request = drawing.request
         return request.size.width, request.size.height, request.solver or "", request.guidance or 0.0
 
     return sorted(drawings, key=batch_key)
@@ -217,10 +217,10 @@ def _generate_all(
     settings, total = session.recipe.sample, len(session.drawings)
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    for number, (one, pixels, facts) in enumerate(generate(session, say), 1):
+    for number, (drawing, pixels, facts) in enumerate(generate(session, say), 1):
         content = image_files.file(pixels, facts, settings.clip)
-        durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE, replaces=replaces)
-        tiles[one.row, one.column] = _make_thumbnail(image_files.film_strip(pixels))
+        durable.write_new(out / drawing.name, content, code="E1071", remedy=ELSEWHERE, replaces=replaces)
+        tiles[drawing.row, drawing.column] = _make_thumbnail(image_files.film_strip(pixels))
         if number % max(1, settings.batch_size) == 0 or number == total:
             say(f"generated {number} of {total}")
 
@@ -247,9 +247,11 @@ def _write_sheets(
 ) -> list[Path]:  # fmt: skip
     """Writes contact.png, and contact-2.png … if one would be too large. Under each image is what its column heading
     does not contain."""
-    prompts = {one.row: one.request.prompt or "(no prompt)" for one in drawings}
+    prompts = {drawing.row: drawing.request.prompt or "(no prompt)" for drawing in drawings}
     heads = _headings(drawings)
-    notes = {(one.row, one.column): _note(one, heads[one.column], drawings, settings) for one in drawings}
+    notes = {
+        (drawing.row, drawing.column): _note(drawing, heads[drawing.column], drawings, settings) for drawing in drawings
+    }
     written: list[Path] = []
     for top in range(0, len(prompts), _ROWS):
         for left in range(0, len(heads), _COLUMNS):
@@ -274,8 +276,8 @@ def _sheet_paths(out: Path) -> Iterator[Path]:
 
 
 def _sheet_names(drawings: Sequence[Drawing]) -> list[str]:
-    down = -(-len({one.row for one in drawings}) // _ROWS)
-    across = -(-len({one.column for one in drawings}) // _COLUMNS)
+    down = -(-len({drawing.row for drawing in drawings}) // _ROWS)
+    across = -(-len({drawing.column for drawing in drawings}) // _COLUMNS)
     return [path.name for path in itertools.islice(_sheet_paths(Path()), down * across)]
 
 
@@ -287,8 +289,8 @@ def _with_numbers(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
     order = sorted(range(len(drawings)), key=lambda n: (drawings[n].row, drawings[n].column))
     number_of = {index: first + count for count, index in enumerate(order)}
     return [
-        replace(one, name=f"{number_of[index]:09d}{image_files.file_suffix(one.request.size)}")
-        for index, one in enumerate(drawings)
+        replace(drawing, name=f"{number_of[index]:09d}{image_files.file_suffix(drawing.request.size)}")
+        for index, drawing in enumerate(drawings)
     ]
 
 
@@ -303,27 +305,27 @@ def _headings(drawings: Sequence[Drawing]) -> dict[int, dict[str, str]]:
     """For each column with images: the size, seed and, if there are several, guidance scale that its images share;
     lines that set one themselves count only if all do."""
     headings: dict[int, dict[str, str]] = {}
-    for column in sorted({one.column for one in drawings}):
-        in_column = [one for one in drawings if one.column == column]
+    for column in sorted({drawing.column for drawing in drawings}):
+        in_column = [drawing for drawing in drawings if drawing.column == column]
         headings[column] = {}
         for name in _marks(in_column[0], drawings):
-            left_open = [one for one in in_column if not _SET_BY_LINE[name](one.line)] or in_column
-            values = {_marks(one, drawings)[name] for one in left_open}
+            left_open = [drawing for drawing in in_column if not _SET_BY_LINE[name](drawing.line)] or in_column
+            values = {_marks(drawing, drawings)[name] for drawing in left_open}
             if len(values) == 1:
                 headings[column][name] = values.pop()
     return headings
 
 
-def _marks(one: Drawing, drawings: Sequence[Drawing]) -> dict[str, str]:
-    request = one.request
+def _marks(drawing: Drawing, drawings: Sequence[Drawing]) -> dict[str, str]:
+    request = drawing.request
     several = len({other.request.guidance for other in drawings}) > 1
     size = {"size": f"{request.size.width}x{request.size.height}", "seed": f"seed {request.seed}"}
     return size | ({"guidance": f"guidance {request.guidance:g}"} if several else {})
 
 
-def _note(one: Drawing, heading: dict[str, str], drawings: Sequence[Drawing], settings: SampleSettings) -> str:
-    line = one.line
-    texts = [text for name, text in _marks(one, drawings).items() if heading.get(name) != text]
+def _note(drawing: Drawing, heading: dict[str, str], drawings: Sequence[Drawing], settings: SampleSettings) -> str:
+    line = drawing.line
+    texts = [text for name, text in _marks(drawing, drawings).items() if heading.get(name) != text]
     if line.steps is not None and line.steps != settings.steps:
         texts.append(format_count(line.steps, "step"))
     if line.solver is not None and line.solver != settings.solver:
@@ -334,7 +336,11 @@ def _note(one: Drawing, heading: dict[str, str], drawings: Sequence[Drawing], se
 
 
 def _warn_of_lost_tokens(family: ModelFamily, drawings: Sequence[Drawing], say: Callable[[str], None]) -> None:
-    texts = list(dict.fromkeys(text for one in drawings for text in (one.request.prompt, one.request.negative) if text))
+    texts = list(
+        dict.fromkeys(
+            text for drawing in drawings for text in (drawing.request.prompt, drawing.request.negative) if text
+        )
+    )
     for text, lost in zip(texts, family.lost_tokens(texts), strict=True):
         if lost:
             say(f"warning: the last {lost} tokens of {text[:60]!r}… do not fit and are ignored")

@@ -163,7 +163,7 @@ def open_model(
     objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
     facts |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
     of_files = tuple(
-        f"{path}: {note}" for (path, _), (one, _) in zip(adapters, to_merge, strict=False) for note in one.notes
+        f"{path}: {note}" for (path, _), (adapter, _) in zip(adapters, to_merge, strict=False) for note in adapter.notes
     )
     return SampledModel(family, objective.to(device), precision, device, facts, notes=of_files)
 

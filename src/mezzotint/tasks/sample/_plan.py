@@ -123,7 +123,7 @@ def choose_model(args: SampleArgs) -> SampleSource:
     for width, height in args.sizes:
         refuse_sides(width, height, _EVERY_GRID)
     if args.out is not None and not args.numbered:
-        names = [one.stem + ending for one in planned for ending in (".png", ".mp4")]
+        names = [image.stem + ending for image in planned for ending in (".png", ".mp4")]
         refuse_taken(args.out, names, replaces=args.replaces)
     return source
 
@@ -167,8 +167,8 @@ def plan(
             for offset, (seed, guidance) in enumerate(kinds[row]):
                 column = group * across + offset
                 stem = f"{row:0{digits}d}-{column}-seed{seed}"
-                one = PlannedImage(line, row, column, size, seed, guidance, index, stem)
-                images.setdefault((row, one.size(size) if size else None, seed, guidance), one)
+                image = PlannedImage(line, row, column, size, seed, guidance, index, stem)
+                images.setdefault((row, image.size(size) if size else None, seed, guidance), image)
     return list(images.values())
 
 

@@ -63,7 +63,7 @@ class Drawer:
         files = [source.checkpoint or source.recipe.model.path, *(path for path, _ in adapters)]
         stamps = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in files)
         recipe = source.recipe
-        sections = tuple(one.model_dump_json() for one in (recipe.model, recipe.objective, recipe.run))
+        sections = tuple(section.model_dump_json() for section in (recipe.model, recipe.objective, recipe.run))
         key = (source.checkpoint, weights, tuple(adapters), stamps, sections)
         model = self._models.get(key)
         if model is None:

@@ -59,6 +59,8 @@ def generate_pixels(
     from mezzotint.tasks.sample._drawing import generate, open_session  # torch: see `run`
 
     session = open_session(args, sample_source, say)
-    results = {(one.row, one.column): (pixels, facts) for one, pixels, facts in generate(session, lambda _: None)}
+    results = {
+        (drawing.row, drawing.column): (pixels, facts) for drawing, pixels, facts in generate(session, lambda _: None)
+    }
     for position in sorted(results):
         yield results[position]

@@ -97,7 +97,7 @@ class TrainHost(RunHost[Trainer]):
             external_start.write_optimizer(self.folder.path, self.recipe, self.model, self.resolved)
 
     def _losses(self, trainer: Trainer) -> Mapping[int, float]:
-        return next((one.measured for one in trainer.callbacks if isinstance(one, Validation)), {})
+        return next((validation.measured for validation in trainer.callbacks if isinstance(validation, Validation)), {})
 
     def choose_best(self, trainer: Trainer) -> None:
         """Gives the best checkpoint its second name, with `run.save.best`."""

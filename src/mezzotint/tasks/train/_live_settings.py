@@ -112,9 +112,11 @@ class LiveSettings:
                 self.require(with_live(self.current_recipe, {path: new}), self.current_recipe)
             except (MezzotintError, ValueError) as error:
                 reason = error.message if isinstance(error, MezzotintError) else str(error)
-                kept_settings = [one for one in LIVE if one == path or self._has_same_origin(one, path, reading)]
-                values |= {one: before[one] for one in kept_settings}
-                stays = ", ".join(f"{one} stays {format_value(before[one])}" for one in kept_settings)
+                kept_settings = [
+                    setting for setting in LIVE if setting == path or self._has_same_origin(setting, path, reading)
+                ]
+                values |= {setting: before[setting] for setting in kept_settings}
+                stays = ", ".join(f"{setting} stays {format_value(before[setting])}" for setting in kept_settings)
                 self._print_once(f"warning: {self._name_in_file(path, reading)} is ignored: {reason}; {stays}")
         return values
 
@@ -142,8 +144,8 @@ class LiveSettings:
         recorded = self.recipe.model_dump(mode="json", by_alias=True)
         recipe = resolve_paths(hub.with_folders(continuing.with_run(reading), insist=False))
         recipe = choices.choose(recipe, self.runtime.device.type, recorded).recipe
-        changed = [one.path for one in differences(recorded, recipe)]
-        inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
+        changed = [setting.path for setting in differences(recorded, recipe)]
+        inside = [p for p in changed if any(p == setting or setting.startswith(f"{p}.") for setting in paths)]
         kept_settings = (*LIVE, *self.recipe.run.live.fixed)
         others = [p for p in inside if p not in kept_settings and not p.startswith(_PER_START_SETTINGS)]
         return list(dict.fromkeys(self._name_in_file(p, reading) for p in others))

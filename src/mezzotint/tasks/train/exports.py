@@ -121,7 +121,9 @@ def choose_free_path(folder: RunFolder, path: Path, *, replaces: bool, say: Call
     durable.sweep(path.parent)  # under any name: the killed export may have had another one
     written = {event.get("path") for event in folder.events() if event.get("event") == "writes"}
     candidates = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
-    target = next(one for one in candidates if replaces or str(one) in written or not os.path.lexists(one))
+    target = next(
+        candidate for candidate in candidates if replaces or str(candidate) in written or not os.path.lexists(candidate)
+    )
     if target != path:
         say(f"note: {path} exists and was not written by this run; it stays, and the model is written to {target.name}")
     if str(target) not in written:

@@ -123,7 +123,7 @@ def _choose_newest(checkpoints: Path, damaged: Mapping[Path, str], *, insist: bo
     newest = state.newest_valid(checkpoints, hashes=False, damaged=damaged, unfit=_reason_unusable)
     skipped = [f"{path.name}: {reason}" for path, reason in newest.passed_over]
     if newest.path is not None:
-        return Start(newest.path, tuple(f"passed over {one}" for one in skipped))
+        return Start(newest.path, tuple(f"passed over {description}" for description in skipped))
     if skipped:
         raise CheckpointError(
             f"{checkpoints}: every checkpoint is damaged ({'; '.join(skipped)}); restore one from a backup, or "
@@ -193,7 +193,11 @@ def changed_settings(values: Mapping[str, Any], recipe: Recipe) -> list[Differen
     """Settings that differ from those of a checkpoint's state.json. What the run chose itself and the recipe now gives
     or leaves open has not changed."""
     choices, differing = values.get("resolved", {}), differences(values["recipe"], recipe)
-    return [one for one in differing if one.path not in choices or one.new not in (choices[one.path], "auto")]
+    return [
+        difference
+        for difference in differing
+        if difference.path not in choices or difference.new not in (choices[difference.path], "auto")
+    ]
 
 
 def compare(
@@ -213,7 +217,7 @@ def compare(
     if before["data"] != identity.data:
         sentences.append("the data set's content has changed")
         problems += data_changed(allowed)
-    is_reinitialized = recipe.model.weights == "random" and any(one.path == "run.seed" for one in changed)
+    is_reinitialized = recipe.model.weights == "random" and any(difference.path == "run.seed" for difference in changed)
     for part, old in before["parts"].items() if not is_reinitialized else ():
         new = identity.parts.get(part)
         if new is not None and new != old:
@@ -279,8 +283,11 @@ def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
     """The problems; if the only one is a changed length, with the command line that accepts it. line: makes it
     from the names that `run.allow_change` needs."""
     name_of_code = {"E1510": "", "E1513": "data", "E1514": "model"}
-    allowed = [name_of_code[one.code] or one.where for one in problems if one.code in name_of_code]
+    allowed = [name_of_code[problem.code] or problem.where for problem in problems if problem.code in name_of_code]
     if line is None or len(allowed) < len(problems):
         return list(problems)
     remedy = f"put it back, or accept a run that is not bit-exact: {line(allowed)}"
-    return [one._replace(remedy=remedy) if one.where in ("run.steps", "run.epochs") else one for one in problems]
+    return [
+        problem._replace(remedy=remedy) if problem.where in ("run.steps", "run.epochs") else problem
+        for problem in problems
+    ]

@@ -127,7 +127,7 @@ def _to_file(args: ConvertArgs, source: ConvertSource) -> Iterator[str]:
         yield f"left out, since a single file cannot contain them: {', '.join(left)}"
     planned.write(args.destination, plan, stored, source.description(args.destination.stem), source.extras.metadata)
     for name in stored:
-        yield _types(name, [TensorInfo(one.kind, one.shape) for one in _of(name, plan)])
+        yield _types(name, [TensorInfo(entry.kind, entry.shape) for entry in _of(name, plan)])
     if source.predicts:
         header = "" if formats.format_for(args.destination) is not None else ", which its header contains (ModelSpec)"
         yield f"predicts {source.predicts}{header}"
@@ -136,7 +136,7 @@ def _to_file(args: ConvertArgs, source: ConvertSource) -> Iterator[str]:
 
 
 def _of(component: str, plan: Sequence[PlannedTensor]) -> list[PlannedTensor]:
-    return [one for one in plan if one.component == component]
+    return [entry for entry in plan if entry.component == component]
 
 
 def _to_folder(args: ConvertArgs, source: ConvertSource) -> Iterator[str]:

@@ -92,11 +92,11 @@ def _read(names: Sequence[str], before: Reads, after: Reads) -> dict[str, Pair]:
     return {name: _round_alike(first[name], tensor) for name, tensor in second.items() if name in first}
 
 
-def _round_alike(one: Tensor, other: Tensor) -> Pair:
-    if one.dtype == other.dtype or one.element_size() == other.element_size():
-        return one.float(), other.float()
-    narrow = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
-    return one.to(narrow).float(), other.to(narrow).float()
+def _round_alike(first: Tensor, second: Tensor) -> Pair:
+    if first.dtype == second.dtype or first.element_size() == second.element_size():
+        return first.float(), second.float()
+    narrow = min(first.dtype, second.dtype, key=lambda dtype: dtype.itemsize)
+    return first.to(narrow).float(), second.to(narrow).float()
 
 
 def _other_differences(base: BaseModel, before: Mapping[str, Reads], after: Mapping[str, Reads]) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _other_differences(base: BaseModel, before: Mapping[str, Reads], after: Mapp
             yield f"{component}: not in both models"
             continue
         pairs = _read(rest, before[component], after[component])
-        differing = [name for name, (one, other) in pairs.items() if not torch.equal(one, other)]
+        differing = [name for name, (a, b) in pairs.items() if not torch.equal(a, b)]
         if differing:
             norm = sum(float((pairs[name][1] - pairs[name][0]).square().sum()) for name in differing) ** 0.5
             yield (

@@ -149,7 +149,7 @@ def _combine_adapters(args: MergeArgs, store: Path) -> Iterator[str]:
         )
     base = adapter_files.base_of(args.base, "merge", args.config)
     read = [base.read(path, store) for path in args.sources]
-    weighted = [(one, 1.0 if s is None else s) for one, s in zip(read, args.strengths, strict=True)]
+    weighted = [(adapter, 1.0 if s is None else s) for adapter, s in zip(read, args.strengths, strict=True)]
     for path, (adapter, strength) in zip(args.sources, weighted, strict=True):
         yield f"  {path}: {strength:g} of it, {len(adapter.modules)} layers"
         yield from (f"  {path}: {note}" for note in adapter.notes)
@@ -251,7 +251,7 @@ def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
     predicts = "v" if base.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
     description = writing.describe_folder(base.folder, predicts, args.destination.stem)
     planned.write(args.destination, plan, merged.stored, description, base.extras.metadata)
-    counts = Counter(one.kind for one in plan)
+    counts = Counter(entry.kind for entry in plan)
     yield f"  {len(plan)} tensors: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
 
 

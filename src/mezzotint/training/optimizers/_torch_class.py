@@ -70,9 +70,11 @@ class TorchStep(OptimizerStep):
         tensors, for classes that process lists. Measured on small tensors on the CPU; matrices with the length of a
         side, such as Shampoo's, grow differently."""
         side, several = 64, 5
-        one, more = (_peak_of_a_step(TorchStep(self.kind, self.options), side, count) for count in (1, several))
-        of_all = max(0.0, (more - one) / (several - 1))
-        return max(0.0, one - of_all) / (4 * side**2), of_all / (4 * side**2)
+        peak_of_one, peak_of_several = (
+            _peak_of_a_step(TorchStep(self.kind, self.options), side, count) for count in (1, several)
+        )
+        of_all = max(0.0, (peak_of_several - peak_of_one) / (several - 1))
+        return max(0.0, peak_of_one - of_all) / (4 * side**2), of_all / (4 * side**2)
 
     def _optimizer(self, inputs: StepInputs) -> torch.optim.Optimizer:
         names = tuple(inputs.names)
@@ -144,8 +146,8 @@ class TorchStep(OptimizerStep):
     def _bytes_after_a_step(self, shape: torch.Size, dtype: torch.dtype) -> int:
         """The bytes that a library stores, measured by one step on zeros on the CPU."""
         trial = TorchStep(self.kind, self.options)
-        zeros, one = [torch.zeros(shape, dtype=dtype) for _ in range(2)], torch.ones(())
-        trial.step(StepInputs(["x/x"], zeros[:1], zeros[1:], 0.0, 0.0, scale=one, found_inf=0 * one))
+        zeros, unit_scale = [torch.zeros(shape, dtype=dtype) for _ in range(2)], torch.ones(())
+        trial.step(StepInputs(["x/x"], zeros[:1], zeros[1:], 0.0, 0.0, scale=unit_scale, found_inf=0 * unit_scale))
         states = (tensor for name, tensor in trial.tensors().items() if not name.startswith("opt.group."))
         return sum(tensor.numel() * tensor.element_size() for tensor in states)
 
@@ -153,10 +155,16 @@ class TorchStep(OptimizerStep):
 def _peak_of_a_step(optimizer: TorchStep, side: int, count: int) -> int:
     """Peak bytes that the second step, after states exist, allocates in addition. count: of square float32 matrices."""
     masters = [torch.zeros(side, side) for _ in range(count)]
-    names, one = [f"x/{number}" for number in range(count)], torch.ones(())
+    names, unit_scale = [f"x/{number}" for number in range(count)], torch.ones(())
     for is_measured in (False, True):
         inputs = StepInputs(
-            names, masters, [torch.ones(side, side) for _ in names], 1e-4, 0.0, scale=one, found_inf=0 * one
+            names,
+            masters,
+            [torch.ones(side, side) for _ in names],
+            1e-4,
+            0.0,
+            scale=unit_scale,
+            found_inf=0 * unit_scale,
         )
         with profile(enabled=is_measured, profile_memory=True) as recorded:
             optimizer.step(inputs)
