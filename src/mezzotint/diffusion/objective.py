@@ -58,7 +58,7 @@ class StepDraws:
 
 
 class SampleLoss(Protocol):
-    """The loss of each sample, (B,) float32, in the place of `objective.loss`. predicted, target: (B, C, *spatial)
+    """The loss of each sample, (B,) float32, instead of `objective.loss`. predicted, target: (B, C, *spatial)
     float32. timesteps, weight: (B,) float32. mask: (B, *spatial), which latents count, or None."""
 
     def __call__(

@@ -200,7 +200,7 @@ def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dic
     keys = ("adapter", "adapter 2")
     of_files = {key: fingerprint.of_file(file) for key, file in zip(keys, files_of_adapter, strict=False)}
     of_files |= {
-        f"word {word}": learned_tokens.fingerprint_of(path) for word, path in recipe.model.tokens.files.items()
+        f"word {token}": learned_tokens.fingerprint_of(path) for token, path in recipe.model.tokens.files.items()
     }
     return {part: files.fingerprint(part) for part in sorted(frozen)} | of_files
 

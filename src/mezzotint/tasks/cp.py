@@ -40,11 +40,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def _find_shipped(name: str) -> Path:
     recipes = shipped_recipes()
-    word = name.removesuffix(".yaml").replace("-", "_")
+    normalized_name = name.removesuffix(".yaml").replace("-", "_")
     for stem, path in recipes.items():
-        if stem.replace("-", "_") == word:
+        if stem.replace("-", "_") == normalized_name:
             return path
-    hint = did_you_mean(word, recipes, f"shipped recipes: {', '.join(recipes) or 'none'}")
+    hint = did_you_mean(normalized_name, recipes, f"shipped recipes: {', '.join(recipes) or 'none'}")
     raise RecipeError(f"no recipe {name} ships with Mezzotint; {hint}", code="E1011")
 
 

@@ -52,7 +52,7 @@ class TrainableModel:
     def address_dropout(
         self, seed: int, step: int, positions: Tensor, device: torch.device
     ) -> AbstractContextManager[None]:
-        """Context for forward and backward pass of a micro-batch. positions: (B,) int64, places in the step's batch."""
+        """Context for forward and backward pass of a micro-batch. positions: (B,) int64, in the step's batch."""
         return self.adapter.address_dropout(seed, step, positions, device) if self.adapter else nullcontext()
 
     def loss(self, batch: Batch, seed: int, step: int, device: torch.device) -> tuple[Loss, Tensor]:

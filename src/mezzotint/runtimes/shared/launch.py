@@ -1,4 +1,4 @@
-"""The launcher's environment: the only place that reads it. It needs no torch, so commands of other trainers are
+"""The launcher's environment, which only this module reads. It needs no torch, so commands of other trainers are
 translated, and rejected, quickly."""
 
 from __future__ import annotations

@@ -139,9 +139,9 @@ def _look_at_settings(checked: Checked) -> None:
     for part in recipe.model.train:
         has_rate = recipe.optim.part_optimizer.get(part, recipe.optim.optimizer).has_rate
         if has_rate and recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
-            what = f"the learning rate of {part} is 0, so it cannot change"
+            cause = f"the learning rate of {part} is 0, so it cannot change"
             remedy = "set optim.lr or optim.part_lr above 0, or remove it from model.train"
-            checked.add_problem(RecipeError(f"{what}; {remedy}", code="E1602"))
+            checked.add_problem(RecipeError(f"{cause}; {remedy}", code="E1602"))
     checked.free_memory = free_device_memory(checked.device, recipe.run.memory_limit)
 
 

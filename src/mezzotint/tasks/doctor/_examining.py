@@ -133,7 +133,7 @@ def examine_images(examined: ExaminedData) -> Finding | None:
 
 
 def by_digest(examined: ExaminedData) -> Iterator[tuple[int, int]]:
-    """Pairs (first place, later place) of images whose files are identical."""
+    """Pairs (first index, later index) of images whose files are identical."""
     first: dict[bytes, int] = {}
     for index in range(len(examined.samples)):
         before = first.setdefault(examined.digest(index), index)

@@ -1,4 +1,4 @@
-"""Turns the words after a command into a recipe: `RECIPE key=value …`, or `--as NAME -- …` with the command line of
+"""Turns the arguments of a command into a recipe: `RECIPE key=value …`, or `--as NAME -- …` with the command line of
 another trainer; and translates the command line of another trainer's tool."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PACKAGES = ("torch", "bitsandbytes", "pytorch_optimizer")
 def parse(arguments: Sequence[str], command: str) -> Reading:
     """The recipe of `RECIPE key=value …`, or of `--as NAME [key=value …] -- …`.
 
-    arguments: the words after the command. Raises RecipeError: E1012 for a missing recipe and as `command_line.parse`,
+    arguments: those after the command. Raises RecipeError: E1012 for a missing recipe and as `command_line.parse`,
     E1015 for an unknown dialect, and whatever `read` or the dialect reports.
     """
     return parse_with(arguments, command)[0]

@@ -88,8 +88,8 @@ def _optimizers(
             path = f"optim.part_optimizer.{part}.kind" if part else "optim.optimizer.kind"
             kinds[path] = chosen[part].kind
             setting = f"{path} ({origin[path]})" if path in origin else path
-            kept = f"this run's is {chosen[part].kind}, kept"
-            reason = kept if recorded else optimizer.settled_words(chosen[part], device)
+            kept_kind = f"this run's is {chosen[part].kind}, kept"
+            reason = kept_kind if recorded else optimizer.settled_words(chosen[part], device)
             sentences.append(f"{setting} is {optimizer.kind}: {reason}")
     if not kinds:
         return {}, sentences, kinds

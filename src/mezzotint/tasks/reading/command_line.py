@@ -1,8 +1,8 @@
-"""The words after a command: names and settings, options with their values, and the command line of another trainer.
+"""The arguments of a command: names and settings, options with their values, and the command line of another trainer.
 
 argparse reads the options (`parser.py`), by its usual rules: `--option value` and `--option=value`, no abbreviations.
-Hyphens and underscores are the same, and options and other words may be in any order. After `--` every word belongs to
-the foreign command line. The table of commands is `commands.py`.
+Hyphens and underscores are the same, and options and other arguments may be in any order. After `--` every argument
+belongs to the foreign command line. The table of commands is `commands.py`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mezzotint.tasks.reading.parser import read_options
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """The words after a command. plain: names, then settings, each in order. options: with their values, "" for a flag.
-    foreign: what follows `--`."""
+    """The arguments of a command. plain: names, then settings, each in order. options: with their values, "" for a
+    flag. foreign: what follows `--`."""
 
     command: Command
     plain: tuple[str, ...] = ()
@@ -79,9 +79,9 @@ class CommandLine:
         return tuple(dict.fromkeys(filter(None, names)))
 
     def to_arguments(self, *, leaving: Sequence[str] = ()) -> list[str]:
-        """The words to type, without the options named in `leaving`, the foreign command line at the end."""
+        """The arguments to type, without the options named in `leaving`, the foreign command line at the end."""
         options = [(option, value) for option, value in self.options if option.name not in leaving]
-        dialect = [word for option, value in options if option is AS for word in (AS.name, value)]
+        dialect = [argument for option, value in options if option is AS for argument in (AS.name, value)]
         ours = [f"{opt.name}={value}" if opt.takes_value else opt.name for opt, value in options if opt is not AS]
         return [*dialect, *self.plain, *ours, *(["--", *self.foreign] if dialect else [])]
 
@@ -91,7 +91,7 @@ class CommandLine:
 
 
 def parse(arguments: Sequence[str], name: str) -> CommandLine:
-    """Parses the words after a command.
+    """Parses the arguments of a command.
 
     Raises RecipeError E1012 for an unknown option, with what to write instead; for a missing or unexpected value, or an
     option given twice; for `--` without `--as NAME` and the other way round; and for a wrong number of names.
@@ -116,13 +116,13 @@ def parse(arguments: Sequence[str], name: str) -> CommandLine:
 
 
 def _read_options(command: Command, ours: list[str], parsed: Namespace) -> list[str]:
-    """Reads the options into a namespace and returns the other words."""
+    """Reads the options into a namespace and returns the other arguments."""
     rest = read_options(command, ours, parsed)
-    unknown = next((word for word in rest if word.startswith("-") and word != "-"), None)
+    unknown = next((argument for argument in rest if argument.startswith("-") and argument != "-"), None)
     if unknown is None:
         return rest
     flag, sign, text = unknown.partition("=")
-    names = [word for word in rest if not word.startswith("-") and "=" not in word]
+    names = [argument for argument in rest if not argument.startswith("-") and "=" not in argument]
     follower = next(iter(ours[ours.index(unknown) + 1 :]), "--")
     if sign or follower.startswith("--") or "=" in follower or names == [follower]:  # the only name is the recipe
         raise hints.unknown_option(flag, text if sign else None, names, command)

@@ -52,12 +52,14 @@ def translate(name: str, arguments: Sequence[str], launched: Launched) -> Transl
 def equivalent_arguments(
     verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The words after our command that do the same as a foreign command line, and the foreign flags by our options,
-    settings and file names. Prints the notes. ours: words and options that override it. Raises RecipeError with the
+    """The arguments of our command that do the same as a foreign command line, and the foreign flags by our options,
+    settings and file names. Prints the notes. ours: arguments that override it. Raises RecipeError with the
     names of the foreign line."""
     theirs, notes, flags = find_dialect(name).words(verb, arguments)
-    overridden = {word.partition("=")[0].removesuffix("+") for word in ours}
-    theirs = [word for word in theirs if not (word.startswith("--") and word.partition("=")[0] in overridden)]
+    overridden = {argument.partition("=")[0].removesuffix("+") for argument in ours}
+    theirs = [
+        argument for argument in theirs if not (argument.startswith("--") and argument.partition("=")[0] in overridden)
+    ]
     for note in notes:
         print(f"note: {note}", flush=True)
     print(f"mezzotint {shlex.join([verb, *theirs, *ours])}", flush=True)
@@ -76,7 +78,7 @@ def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
             positions[f"{ours} is {flag}"] = mention.start()
     to_write = [REPLACE.name] if f"add {REPLACE.name}" in sentence else []
     for advice in _ADVICE.findall(sentence):
-        to_write += [word for word in advice.split() if "=" in word]
+        to_write += [setting for setting in advice.split() if "=" in setting]
     before = f"write {' '.join(to_write)} before the `--`" if to_write else ""
     flags = f"in this command line: {', '.join(sorted(positions, key=positions.__getitem__))}" if positions else ""
     return "; ".join(filter(None, (flags, before)))

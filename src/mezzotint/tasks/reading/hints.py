@@ -22,7 +22,7 @@ _SHORT = {
 
 def unknown_option(flag: str, value: str | None, names: Sequence[str], command: Command) -> RecipeError:
     """The error E1012 for an option that a command does not have. value: what follows it, None without one. names: the
-    other words of the command line."""
+    other arguments of the command line."""
     hint = f"`mezzotint {command.name} --help` lists its options"
     option_names = [option.name for option in command.all_options()]
     if not command.reads_recipe:

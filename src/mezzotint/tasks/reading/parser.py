@@ -70,8 +70,8 @@ class Command(NamedTuple):
     """A command. about: one line. form: what follows its name. examples: three command lines and their meaning.
     options: of this command only. reads_recipe: whether RECIPE key=value comes first, or the line of another trainer
     after `--as`. has_tools: whether it accepts command lines of other trainers' tools. names: the least and the largest
-    number of names. flags_are_names: words that begin with hyphens are names as well. instead: what to write in place
-    of an option that it does not have; {} is the value. package: where its module is."""
+    number of names. flags_are_names: arguments that begin with hyphens are names as well. instead: what to write in
+    place of an option that it does not have; {} is the value. package: where its module is."""
 
     name: str
     about: str
@@ -87,7 +87,7 @@ class Command(NamedTuple):
 
     @property
     def module(self) -> str:
-        """The module that it runs, `tasks/NAME/NAME.py` or `tasks/NAME.py`: `run(words) -> exit status`."""
+        """The module that it runs, `tasks/NAME/NAME.py` or `tasks/NAME.py`: `run(arguments) -> exit status`."""
         if self.package != "tasks":
             return f"mezzotint.{self.package}.{self.name.replace('-', '_')}"
         has_folder = os.path.isdir(os.path.join(os.path.dirname(__file__), os.pardir, self.name))
@@ -131,14 +131,14 @@ class _Collect(Action):
         namespace.options += [(option, text) for text in (first, *others) if text is first or not is_setting(text)]
 
 
-def is_setting(word: str) -> bool:
-    """Whether a word is a setting, `key=value`, and not a name."""
-    return _SETTING.match(word) is not None
+def is_setting(argument: str) -> bool:
+    """Whether an argument is a setting, `key=value`, and not a name."""
+    return _SETTING.match(argument) is not None
 
 
 def read_options(command: Command, arguments: Sequence[str], into: Namespace) -> list[str]:
     """Reads the options of a command line into the lists `options` and `settings` of a namespace, and returns the other
-    words, unknown options among them. Raises RecipeError E1012."""
+    arguments, unknown options among them. Raises RecipeError E1012."""
     try:
         return parser_of(command).parse_known_args(arguments, into)[1]
     except ArgumentError as error:  # argparse reports two errors: a missing value, and a value for a flag
@@ -150,8 +150,8 @@ def read_options(command: Command, arguments: Sequence[str], into: Namespace) ->
 
 
 def parser_of(command: Command) -> ArgumentParser:
-    """The parser of a command's options, which prints its help. Names and settings are the remaining words and may be
-    anywhere on the command line."""
+    """The parser of a command's options, which prints its help. Names and settings are the remaining arguments and may
+    be anywhere on the command line."""
     line = f"mezzotint {command.name} --as NAME -- THE LINE AS IT IS."
     about = [command.about]
     if command.reads_recipe:

@@ -54,7 +54,7 @@ class SampleArgs:
 def parse(arguments: Sequence[str]) -> SampleArgs:
     """Reads a command line. Raises RecipeError: E1012 for what cannot be understood, E1073 for a prompt file."""
     line = command_line.parse(arguments, "sample")
-    sources = [word for word in line.plain if not command_line.is_setting(word)]
+    sources = [argument for argument in line.plain if not command_line.is_setting(argument)]
     if len(sources) != 1:
         problem = f"got two models, {sources[0]!r} and {sources[1]!r}" if sources else "no model is given"
         raise line.usage_error(f"{problem}; write mezzotint sample MODEL --prompt='a red fox'")
@@ -67,7 +67,7 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
             files.append(read_file(Path(value).expanduser()))
             prompts += files[-1].lines
     overrides = [f"sample.{name}={_as_word(value)}" for file in files for name, value in file.settings.items()]
-    overrides += [word for word in line.plain if command_line.is_setting(word)]
+    overrides += [argument for argument in line.plain if command_line.is_setting(argument)]
     for switch in line.command.options:
         text = line.get(switch.name) if switch.setting else None
         if text is not None:
@@ -158,11 +158,11 @@ def _adapter(line: CommandLine, text: str) -> tuple[Path, float]:
 
 
 def _embedding(line: CommandLine, text: str) -> tuple[str, str]:
-    word, equals, name = text.partition("=")
+    token, equals, name = text.partition("=")
     path = Path(name).expanduser()
-    if not (word and equals and path.exists()):
+    if not (token and equals and path.exists()):
         raise line.usage_error(f"--embedding: {text!r} is not a token and an existing file; write '<toy>=FILE'")
-    return word, str(path.resolve())
+    return token, str(path.resolve())
 
 
 def _weights(line: CommandLine) -> Weights | None:

@@ -50,8 +50,8 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """One image to generate. line: its prompt and the options of its line. row, column: its place on the contact sheet.
-    name: of its file."""
+    """One image to generate. line: its prompt and the options of its line. row, column: its position on the contact
+    sheet. name: of its file."""
 
     request: Request
     line: Line
@@ -144,10 +144,10 @@ def _find_missing_embeddings(args: SampleArgs, lines: Sequence[Line], recipe: Re
     texts = [text for line in lines for text in (line.prompt, line.negative or "")]
     tokens = {*recipe.model.tokens.words, *recipe.model.tokens.files}
     for path, _ in args.adapters:
-        for word, file in learned_tokens.tokens_next_to(path).items():
-            if word not in tokens and any(word in text for text in texts):
-                embedding = shlex.quote(f"{word}={file}")
-                yield f"{word} in a prompt is a learned token of {path}; add --embedding={embedding}"
+        for token, file in learned_tokens.tokens_next_to(path).items():
+            if token not in tokens and any(token in text for text in texts):
+                embedding = shlex.quote(f"{token}={file}")
+                yield f"{token} in a prompt is a learned token of {path}; add --embedding={embedding}"
 
 
 def _write_sheets_and_report(

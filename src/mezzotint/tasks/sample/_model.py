@@ -143,8 +143,8 @@ def open_model(
     add_to(family, recipe.model)
     parts = family.parts()
     identity: dict[str, str] = {part: files.fingerprint(part) for part in parts if part != PART}
-    for word, path in recipe.model.tokens.files.items():
-        identity[f"word {word}"] = learned_tokens.fingerprint_of(path)
+    for token, path in recipe.model.tokens.files.items():
+        identity[f"word {token}"] = learned_tokens.fingerprint_of(path)
     facts: dict[str, str] = {}
     if source.checkpoint is not None:
         facts = _overlay(family, source.checkpoint, weights, recipe, files)

@@ -62,7 +62,7 @@ class SampleSource:
 
 
 def resolve_source(argument: str, overrides: Sequence[str]) -> SampleSource:
-    """What a word of the command line refers to: a model's folder or file or the name of a shipped one, a run folder, a
+    """What an argument refers to: a model's folder or file or the name of a shipped one, a run folder, a
     checkpoint in it, or a recipe. Raises RecipeError E1074 for none of these, and as the recipe's reader."""
     path = Path(argument).expanduser()
     if (path / "checkpoints").is_dir():  # first: a run has a manifest, too
@@ -134,7 +134,7 @@ def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe
     lines = args.lines or tuple(Line(prompt) for prompt in recipe.sample.prompts)
     if not args.lines and recipe.sample.prompt_file is not None:
         file = read_file(recipe.sample.prompt_file)
-        typed = {word.partition("=")[0] for word in args.overrides}
+        typed = {setting.partition("=")[0] for setting in args.overrides}
         settings = {name: value for name, value in file.settings.items() if f"sample.{name}" not in typed}
         recipe = with_values(recipe, {f"sample.{name}": value for name, value in settings.items()})
         lines = file.lines

@@ -38,7 +38,7 @@ class Drawer:
         self._models: OrderedDict[tuple[object, ...], SampledModel] = OrderedDict()
 
     def draw(self, arguments: Sequence[str], say: Callable[[str], None], on_step: OnStep) -> None:
-        """Runs a command line, the words after `mezzotint sample`; prints with `say`. Raises as the command does."""
+        """Runs a command line, the arguments of `mezzotint sample`; prints with `say`. Raises as the command does."""
         args = parse(arguments)
 
         def opener(

@@ -36,7 +36,7 @@ def with_settings(arguments: Sequence[str], settings: Sequence[str], launch: Lau
     """The command line of this start with further `key=value` settings. arguments: those after the command."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     keys = {setting.partition("=")[0] for setting in settings}
-    others = [word for word in arguments[:end] if word.partition("=")[0] not in keys]
+    others = [argument for argument in arguments[:end] if argument.partition("=")[0] not in keys]
     return f"{_launch_command(launch)} {shlex.join([*others, *settings, *arguments[end:]])}"
 
 

@@ -141,7 +141,7 @@ def translate_failures(runtime: Runtime, folder: RunFolder, command: str, recipe
                 f"mathematics stays the same) or data.resolution; {resume_hint()}",
                 code="E1750",
             ) from error
-        if runtime.world_size > 1 and any(word in str(error) for word in ABOUT_PEERS):
+        if runtime.world_size > 1 and any(phrase in str(error) for phrase in ABOUT_PEERS):
             lost = f"process {runtime.rank} lost {runtime.describe_lost_peer()}"
             sentences = (lost, runtime.peer_phases(), "the newest checkpoint is intact", resume_hint())
             raise PeerLost("; ".join(filter(None, sentences)), code="E1804") from error

@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     line = command_line.parse(arguments, "extract")
     rule, target = adapter_files.rule(line), adapter_files.target(line)
-    first, second = (Path(word).expanduser() for word in line.plain[:2])
+    first, second = (Path(argument).expanduser() for argument in line.plain[:2])
     base = BaseModel.at(first, config(line))
     layout = adapter_files.layout(line, adapter_files.usual_layout(base))
     print(escape_line(f"{second} − {base.path} → {target}"))

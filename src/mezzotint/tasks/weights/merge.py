@@ -133,9 +133,9 @@ def _merge_into_stable(args: MergeArgs, adapters: Sequence[bool], store: Path) -
 
 def _notes_on_tokens(path: Path) -> Iterator[str]:
     """Notes on the learned tokens in the folder of an adapter, which are not weights of a model."""
-    for word, file in learned_tokens.tokens_next_to(path).items():
-        embedding = shlex.quote(f"{word}={file}")
-        yield f"{path}: its learned token {word} is not in the result; to sample with it, add --embedding={embedding}"
+    for token, file in learned_tokens.tokens_next_to(path).items():
+        embedding = shlex.quote(f"{token}={file}")
+        yield f"{path}: its learned token {token} is not in the result; to sample with it, add --embedding={embedding}"
 
 
 def _combine_adapters(args: MergeArgs, store: Path) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _combine_adapters(args: MergeArgs, store: Path) -> Iterator[str]:
         yield f"  {path}: {strength:g} of it, {len(adapter.modules)} layers"
         yield from (f"  {path}: {note}" for note in adapter.notes)
     joined = merging.join_loras(weighted) if len(weighted) > 1 else merging.scale_adapter(*weighted[0])
-    triggers = [word for adapter in read if (word := adapter.metadata.get("modelspec.trigger_phrase"))]
+    triggers = [trigger for adapter in read if (trigger := adapter.metadata.get("modelspec.trigger_phrase"))]
     entries = {"modelspec.merged_from": ", ".join(path.stem for path in args.sources)}
     entries |= {"modelspec.trigger_phrase": ", ".join(dict.fromkeys(triggers))} if triggers else {}
     layout = args.layout or read[0].layout
@@ -206,7 +206,7 @@ def _merge_adapters_into_model(args: MergeArgs, adapters: Sequence[bool], store:
 def parse(arguments: Sequence[str]) -> MergeArgs:
     """Parses the arguments of `merge`. Sources may also be one comma-separated argument. Raises RecipeError E1012."""
     line = command_line.parse(arguments, "merge")
-    sources = [command_line.parse_weighted(part) for word in line.plain[:-1] for part in _split(word)]
+    sources = [command_line.parse_weighted(part) for argument in line.plain[:-1] for part in _split(argument)]
     paths, strengths = [path for path, _ in sources], tuple(strength for _, strength in sources)
     paths[:1] = [path if path.exists() else resolve_path(path, None, shipped=MODELS) for path in paths[:1]]
     if len(paths) < 2 and line.get("--base") is None:
@@ -229,9 +229,13 @@ def parse(arguments: Sequence[str]) -> MergeArgs:
     )
 
 
-def _split(word: str) -> list[str]:
+def _split(argument: str) -> list[str]:
     """Splits a comma-separated list, unless a file of that name exists."""
-    return [word] if command_line.parse_weighted(word)[0].exists() else [part for part in word.split(",") if part]
+    return (
+        [argument]
+        if command_line.parse_weighted(argument)[0].exists()
+        else [part for part in argument.split(",") if part]
+    )
 
 
 def _numbers(line: CommandLine) -> tuple[float, ...]:
