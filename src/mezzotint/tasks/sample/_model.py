@@ -108,7 +108,7 @@ def _of_model(recipe: Recipe, source: SampleSource) -> ModelSource:
     return ModelSource(recipe, source.path.stem, is_model=True, sentences=sentences)
 
 
-def second(recipe: Recipe) -> ModelSource:
+def find_refiner(recipe: Recipe) -> ModelSource:
     """The model of `sample.refiner`."""
     path = recipe.sample.refiner.path
     assert path is not None

@@ -22,7 +22,7 @@ from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.prompts import first_frames
 from mezzotint.tasks.prompts.first_frames import pixels_of, probe_size
-from mezzotint.tasks.sample._model import SampledModel, open_model, second
+from mezzotint.tasks.sample._model import SampledModel, find_refiner, open_model
 
 _MULTIPLE = 64  # pixels; a start image is resized to sides of such multiples
 
@@ -52,7 +52,7 @@ def generate_images(
     for part in model.family.parts().values():
         part.to("cpu")
     say(f"the second model: {refiner.path}")
-    other = open_model(second(recipe), None)
+    other = open_model(find_refiner(recipe), None)
     _require_same_latents(model.family, other.family, refiner.path)
     model.facts |= {"refiner.model": other.facts["model"]}
     second_requests = [

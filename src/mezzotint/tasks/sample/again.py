@@ -20,7 +20,7 @@ from mezzotint.errors import MezzotintError
 from mezzotint.sampling.sample import as_bytes
 from mezzotint.tasks.sample import _plan
 from mezzotint.tasks.sample._args import Weights, parse
-from mezzotint.tasks.sample._drawing import write_images
+from mezzotint.tasks.sample._generating import write_images
 from mezzotint.tasks.sample._model import ModelSource, SampledModel, open_model
 
 OnStep = Callable[[int, int, NDArray[np.uint8] | None], None]
@@ -31,13 +31,13 @@ _SHARE = 0.2
 """Previews of images in progress take at most this share of the time."""
 
 
-class Drawer:
+class SampleRunner:
     """Runs command lines of `sample`; keeps the last two models."""
 
     def __init__(self) -> None:
         self._models: OrderedDict[tuple[object, ...], SampledModel] = OrderedDict()
 
-    def draw(self, arguments: Sequence[str], say: Callable[[str], None], on_step: OnStep) -> None:
+    def run(self, arguments: Sequence[str], say: Callable[[str], None], on_step: OnStep) -> None:
         """Runs a command line, the arguments of `mezzotint sample`; prints with `say`. Raises as the command does."""
         args = parse(arguments)
 
@@ -55,7 +55,7 @@ class Drawer:
         """Opens a model and runs one step, so the first command line of the user loads no modules and no weights."""
         with tempfile.TemporaryDirectory() as folder, suppress(MezzotintError, OSError):
             line = [model, "--prompt=a", "--steps=1", f"--out={Path(folder) / 'warm'}"]
-            self.draw(line, lambda text: None, lambda done, total, pixels: None)
+            self.run(line, lambda text: None, lambda done, total, pixels: None)
 
     def _open_or_reuse(
         self, source: ModelSource, weights: Weights | None, adapters: Sequence[tuple[Path, float]]

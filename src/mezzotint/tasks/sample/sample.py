@@ -24,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
     args = parse(arguments)
     source = _plan.choose_model(args)
     # imported late: torch and the networks take seconds, and a mistyped line fails before
-    from mezzotint.tasks.sample._drawing import write_images
+    from mezzotint.tasks.sample._generating import write_images
 
     for line in write_images(args, source, say=print):
         print(line)
@@ -56,11 +56,9 @@ def generate_pixels(
         weights=weights,
     )
     sample_source = _plan.choose_model(args)
-    from mezzotint.tasks.sample._drawing import generate, open_session  # torch: see `run`
+    from mezzotint.tasks.sample._generating import generate, open_session  # torch: see `run`
 
     session = open_session(args, sample_source, say)
-    results = {
-        (drawing.row, drawing.column): (pixels, facts) for drawing, pixels, facts in generate(session, lambda _: None)
-    }
+    results = {(job.row, job.column): (pixels, facts) for job, pixels, facts in generate(session, lambda _: None)}
     for position in sorted(results):
         yield results[position]
