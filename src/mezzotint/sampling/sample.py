@@ -24,7 +24,7 @@ from mezzotint.sampling.requests import (
     require_one_kind,
     step_noise,
 )
-from mezzotint.sampling.sigmas import compute_sigmas, first_of_share
+from mezzotint.sampling.sigmas import compute_sigmas, find_first_of_share
 from mezzotint.sampling.solvers import Solver, run_solver
 from mezzotint.settings.families.base import is_denoiser
 from mezzotint.settings.sections.sample import SampleSettings, SolverName
@@ -92,8 +92,8 @@ def _open_solver(
         )
     sigma_solvers.check(name, reason)
     sigmas = compute_sigmas(settings, schedule, prediction, steps)
-    first = first_of_share(sigmas, span.strength) if starts else 0
-    last = first_of_share(sigmas, span.refiner_share)
+    first = find_first_of_share(sigmas, span.strength) if starts else 0
+    last = find_first_of_share(sigmas, span.refiner_share)
     return sigma_solvers.SigmaSolver(name, sigmas[first:], steps=max(0, last - first))
 
 

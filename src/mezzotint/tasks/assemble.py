@@ -349,7 +349,7 @@ def open_model(
 
 def _load(resolved: Resolved, files: ModelFiles, runtime: Runtime, parts: Collection[str]) -> ModelFamily:
     recipe = resolved.recipe
-    forms = holding.forms_read(recipe, parts, runtime.device, resolved.blocks_on_device)
+    forms = holding.resolve_read_forms(recipe, parts, runtime.device, resolved.blocks_on_device)
     with nullcontext() if runtime.has_values else EmptyOnMeta():
         family = family_class(recipe).load(files, parts, forms)
     refuse_unfit(recipe, family.grid)
@@ -423,7 +423,7 @@ def cast_frozen(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Pa
     """Casts frozen parts, and the model below an adapter, to their final types."""
     for name, module in family.parts().items():
         if name not in recipe.model.train or recipe.model.has_adapter:
-            cast(module, precision.of_frozen(name), but=[*trained.values(), *precision.fp32_tensors(module)])
+            cast(module, precision.of_frozen(name), exclude=[*trained.values(), *precision.fp32_tensors(module)])
 
 
 def optimizer_settings(recipe: Recipe, family: ModelFamily, trained: Collection[str]) -> OptimSettings:

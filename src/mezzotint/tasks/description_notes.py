@@ -55,7 +55,7 @@ def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets:
             "probability become zeros"
         )
     if recipe.model.weights == "files":
-        sentences += knowledge(recipe.model.path)
+        sentences += read_knowledge(recipe.model.path)
     if recipe.run.preview.every is not None:
         sentences += cleaning.sign_notes(recipe.sample.prompts)
     processors = len(os.sched_getaffinity(0))
@@ -75,7 +75,7 @@ def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets:
     return sentences
 
 
-def knowledge(path: Path) -> list[str]:
+def read_knowledge(path: Path) -> list[str]:
     """What a shipped model can generate, from its README; empty for other models."""
     readme = path / "README.md"
     if not path.is_relative_to(MODELS) or not readme.is_file():

@@ -29,7 +29,7 @@ _LAYERS_AT_ONCE = 1 << 30
 """Bytes of an encoder's layers that are loaded at once."""
 
 
-def forms_read(
+def resolve_read_forms(
     recipe: Recipe, needed: Collection[str], device: torch.device, blocks: int | None = None
 ) -> dict[str, WeightForm]:
     """How stored weights of the needed parts are read: each in its final type, onto its final device. Parts that are
@@ -90,7 +90,7 @@ def freeze(
         if part in as_trained:
             cast(module, precision.weights)
         else:
-            cast(module, precision.of_frozen(part), but=precision.fp32_tensors(module))
+            cast(module, precision.of_frozen(part), exclude=precision.fp32_tensors(module))
         module.to(device)
     arrange_denoisers(family, recipe, precision)
 

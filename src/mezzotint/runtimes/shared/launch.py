@@ -23,7 +23,7 @@ class Launch:
     local_size: int = 1
     mixed_precision: str | None = None
     launcher: str = "none"
-    meeting: str = ""
+    rendezvous: str = ""
     attempt: int = 0
 
     @staticmethod
@@ -80,5 +80,5 @@ def _read_mpi(variables: Mapping[str, str]) -> Launch | None:
         world_size=size,
         local_size=local,
         launcher="mpirun",
-        meeting=f"tcp://{address}:{variables.get('MASTER_PORT', '29500')}",
+        rendezvous=f"tcp://{address}:{variables.get('MASTER_PORT', '29500')}",
     )

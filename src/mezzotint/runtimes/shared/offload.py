@@ -30,7 +30,7 @@ _ALIGNMENT = 64
 
 
 @dataclass(slots=True)
-class Held:
+class OffloadedTensor:
     """A tensor of a block. home: on the host. on_device: on the device, with the same values while its storage is
     allocated."""
 
@@ -43,7 +43,7 @@ class Unit:
     """Tensors that are copied together. is_on_device: whether they are on the device. is_stale: whether the host's
     values have changed since."""
 
-    held: list[Held] = field(default_factory=list)
+    tensors: list[OffloadedTensor] = field(default_factory=list)
     is_on_device: bool = False
     is_stale: bool = False
     arrived: torch.cuda.Event | None = None
@@ -51,7 +51,7 @@ class Unit:
     @property
     def bytes(self) -> int:
         """Bytes on the device."""
-        return sum(tensor.on_device.nbytes for tensor in self.held)
+        return sum(tensor.on_device.nbytes for tensor in self.tensors)
 
 
 class Offload:
@@ -125,7 +125,7 @@ class Offload:
             tensor.data, placed = on_device, tensor
         on_device.untyped_storage().resize_(0)
         # `.data` has a version counter separate from the computation's
-        unit.held.append(Held(home, placed.data))
+        unit.tensors.append(OffloadedTensor(home, placed.data))
         return placed
 
     def _copy_to_host(self, tensors: Sequence[Tensor], weights: torch.dtype | None) -> dict[int, Tensor]:
@@ -175,9 +175,9 @@ class Offload:
         for unit in (*self._units, self._rest):
             unit.is_stale = True
 
-    def bytes_here(self) -> int:
+    def bytes_on_device(self) -> int:
         """Bytes of blocks on the device."""
-        return sum(held.on_device.untyped_storage().nbytes() for unit in self._units for held in unit.held)
+        return sum(offloaded.on_device.untyped_storage().nbytes() for unit in self._units for offloaded in unit.tensors)
 
     def _arrive(self, unit: Unit, home: nn.Parameter, parameter: nn.Parameter) -> None:
         grad, parameter.grad = parameter.grad, None
@@ -232,7 +232,7 @@ class Offload:
     def _refresh(self) -> None:
         """Updates the tensors that stay on the device with the host's values."""
         self._position = None
-        if self._rest.held and (self._rest.is_stale or not self._rest.is_on_device):
+        if self._rest.tensors and (self._rest.is_stale or not self._rest.is_on_device):
             self._load(self._rest)
             if self._rest.arrived is not None:
                 torch.cuda.current_stream(self._device).wait_event(self._rest.arrived)
@@ -242,11 +242,11 @@ class Offload:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext(), torch.no_grad():
             try:
-                for held in unit.held:
-                    storage = held.on_device.untyped_storage()
+                for offloaded in unit.tensors:
+                    storage = offloaded.on_device.untyped_storage()
                     if not storage.nbytes():
-                        storage.resize_(held.on_device.element_size() * _extent(held.on_device))
-                    held.on_device.copy_(held.home, non_blocking=True)
+                        storage.resize_(offloaded.on_device.element_size() * _extent(offloaded.on_device))
+                    offloaded.on_device.copy_(offloaded.home, non_blocking=True)
             except BaseException:
                 _free(unit)
                 raise
@@ -258,8 +258,8 @@ class Offload:
 
 def _free(unit: Unit) -> None:
     unit.is_on_device = False
-    for held in unit.held:
-        held.on_device.untyped_storage().resize_(0)
+    for offloaded in unit.tensors:
+        offloaded.on_device.untyped_storage().resize_(0)
 
 
 def _extent(tensor: Tensor) -> int:

@@ -209,7 +209,7 @@ def _encode_latents(worker: Worker, latents: LatentCache, absent: _Absent, encod
         for needed, of_bucket in absent:
             size = min(max(_PIXELS_PER_BATCH // (needed.bucket.pixels * needed.bucket.frames), 1), 64)
             batches = _batches(of_bucket, 1)
-            to_encode = _still_absent_pixels(worker, latents, needed, batches, pool, progress)
+            to_encode = _find_still_absent_pixels(worker, latents, needed, batches, pool, progress)
 
             def encode(batch: _Pixels, needed: LatentEntries = needed) -> Tensor:
                 return _moments(worker, latents, family, needed, *batch)
@@ -233,13 +233,13 @@ _Pixels = tuple[NDArray[np.int64], Tensor]
 """Entries of a bucket, (n,), and their uint8 pixels."""
 
 
-def _still_absent_pixels(
+def _find_still_absent_pixels(
     worker: Worker, latents: LatentCache, needed: LatentEntries, batches: Iterator[NDArray[np.int64]], pool: Executor,
     progress: _Progress,
 ) -> Iterator[_Pixels]:  # fmt: skip
     """Batches of entries that no other process has added meanwhile."""
     for batch, pixels in _decode_ahead(worker, latents, needed, batches, pool):
-        entries = _still_absent(
+        entries = _find_still_absent(
             latents.store(needed.bucket, is_joined_image=needed.is_joined_image), needed.addresses, batch
         )
         progress.add(len(batch))
@@ -359,7 +359,7 @@ def _encode_text(
 
     def still_absent() -> Iterator[NDArray[np.int64]]:
         for batch in _batches(absent, CAPTIONS):
-            entries = batch[_still_absent(text.rows(), needed.addresses, batch)]
+            entries = batch[_find_still_absent(text.rows(), needed.addresses, batch)]
             progress.add(len(batch))
             if len(entries):
                 fault_injection.reach("cache.encode")
@@ -409,7 +409,7 @@ def _batches(entries: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64
     return (entries[i : i + size] for i in range(0, len(entries), size))
 
 
-def _still_absent(
+def _find_still_absent(
     rows: Store | TextRows | None, addresses: NDArray[np.uint8], entries: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Positions in `entries` of those that no other process has added since."""

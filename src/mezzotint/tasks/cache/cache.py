@@ -122,5 +122,5 @@ def fill_rows(
         repeats &= summary.repeats
         for line in summary.lines():
             say(line)
-    carrying.carry(recipe, runtime)
+    carrying.upload(recipe, runtime)
     return {} if repeats else {"cache_repeats": False}

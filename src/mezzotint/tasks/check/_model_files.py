@@ -59,13 +59,13 @@ def components(
         return (), [error]
     if stored is not None:
         return _components_of_parts(stored, parts)
-    held, problems = _in_one_file(settings) if settings.path.is_file() else _in_folder(settings, parts)
+    found_components, problems = _in_one_file(settings) if settings.path.is_file() else _in_folder(settings, parts)
     if settings.over and not problems:
         try:
             Overlay(settings.path, settings.over, settings.config).require_fit()
         except WeightsError as error:
             problems.append(error)
-    return held, problems
+    return found_components, problems
 
 
 def _in_folder(
@@ -79,37 +79,37 @@ def _in_folder(
     except WeightsError as error:
         return (), [error]
     part_of = {_component_of(part, module, folder): part for part, module in parts.items()}
-    held = []
+    found_components = []
     for path in (folder.root / name for name in folder.components()):
         part = part_of.get(path.name, "")
         try:
             if part == "vae" and settings.vae is not None:
-                held.append(_other_vae(settings, settings.vae, folder))
+                found_components.append(_other_vae(settings, settings.vae, folder))
             else:
-                held.append(_component(path, part, parts.get(part), settings))
+                found_components.append(_component(path, part, parts.get(part), settings))
         except WeightsError as error:
-            held.append(Component(path.name, part, "", _bytes(path), 0, ()))
+            found_components.append(Component(path.name, part, "", _bytes(path), 0, ()))
             if part and settings.weights == "files":
                 problems.append(error)
-    return tuple(held), problems
+    return tuple(found_components), problems
 
 
 def _components_of_parts(
     stored: Mapping[str, Stored | None], parts: Mapping[str, nn.Module]
 ) -> tuple[tuple[Component, ...], list[WeightsError]]:
     """The components of a model whose parts are separate files, each by its part's name. bytes: of their tensors."""
-    held, problems = [], []
+    found_components, problems = [], []
     for part, weights in sorted(stored.items()):
         if weights is None:
-            held.append(Component(part, part, "", 0, 0, ()))
+            found_components.append(Component(part, part, "", 0, 0, ()))
             continue
-        held.append(_describe_component(part, part, weights.place.name, weights.header()))
+        found_components.append(_describe_component(part, part, weights.place.name, weights.header()))
         try:
             in_file = {name: info.shape for name, info in weights.header().items()}
             state.require_shapes(weights.place, _shapes_without_adapter(parts[part]), in_file)
         except WeightsError as error:
             problems.append(error)
-    return tuple(held), problems
+    return tuple(found_components), problems
 
 
 def _shapes_without_adapter(module: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -134,17 +134,17 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
             averaged=settings.ema_weights == "use",
             prediction=settings.prediction,
         )
-        held = []
+        found_components = []
         for name in sorted(single.layout.networks):
             if name == "vae" and settings.vae is not None:
-                held.append(_other_vae(settings, settings.vae, single.folder))
+                found_components.append(_other_vae(settings, settings.vae, single.folder))
                 continue
             stored = single.component(name)
             stored.require_known()
-            held.append(
+            found_components.append(
                 _describe_component(name, "denoiser" if name == "unet" else name, single.path.name, stored.header())
             )
-        return tuple(held), []
+        return tuple(found_components), []
     except WeightsError as error:
         return (), [error]
 

@@ -95,26 +95,26 @@ def check(
     settled = choices.choose(checked.recipe, checked.device.type, of_run, origin=reading.origin)
     checked.recipe = settled.recipe
     checked.notes += settled.sentences
-    _look_at_settings(checked)
+    _check_settings(checked)
     recorded_sums = recorded.gradient_sums(checked.recipe) if recorded else None
-    outline = _look_at_model(checked, recorded_sums)
+    outline = _check_model(checked, recorded_sums)
     with checked.collect_problems():
         text_files.require(checked.recipe, arguments)
-    _look_at_data(checked, outline, deep=deep)
+    _check_data(checked, outline, deep=deep)
     outline = outline if recorded_sums else _choose_sums(checked, outline)
     _describe(checked, outline)
     _advise(checked, outline)
     if outline is not None:
-        _look_at_memory(checked, outline)
-    _look_at_writing(checked)
+        _check_memory(checked, outline)
+    _check_writing(checked)
     if checked.dataset is not None:
         with checked.collect_problems():  # reads the file of prompts
             previews.captions(checked.recipe, checked.dataset)
         held_out.warn_of_trained(checked.dataset, checked.notes.append)
     folder = RunFolder(folder_of(reading, checked.recipe), run_files.linked_folders(reading, checked.recipe))
-    _look_at_run_folder(checked, folder, arguments)
+    _check_run_folder(checked, folder, arguments)
     if checked.memory is not None:
-        _look_at_disk(checked, checked.memory, folder)
+        _check_disk(checked, checked.memory, folder)
     if dry and not checked.problems and checked.dataset is not None and checked.length is not None:
         with checked.collect_problems():
             checked.dry = dry_run(checked.recipe, checked.dataset, checked.length.steps, processes=processes)
@@ -130,7 +130,7 @@ def _recorded_run(checked: Checked) -> resume.Recorded | None:
     return None
 
 
-def _look_at_settings(checked: Checked) -> None:
+def _check_settings(checked: Checked) -> None:
     recipe = checked.recipe
     with checked.collect_problems():
         assemble.refuse_empty_shares(recipe, checked.processes)
@@ -145,7 +145,7 @@ def _look_at_settings(checked: Checked) -> None:
     checked.free_memory = free_device_memory(checked.device, recipe.run.memory_limit)
 
 
-def _look_at_model(checked: Checked, sums: GradientSums | None) -> MetaModel | None:
+def _check_model(checked: Checked, sums: GradientSums | None) -> MetaModel | None:
     """The model by its configurations; None where it cannot be described or does not fit the recipe. sums: see
     `MetaModel`."""
     outline, fits, recipe = None, False, checked.recipe
@@ -162,11 +162,11 @@ def _look_at_model(checked: Checked, sums: GradientSums | None) -> MetaModel | N
         checked.add_problem(problem)
     start = ema_start.settings_of(recipe)
     if start is not None and outline is not None:
-        _look_at_ema_start(checked, outline, start)
+        _check_ema_start(checked, outline, start)
     return outline if fits else None
 
 
-def _look_at_ema_start(checked: Checked, outline: MetaModel, start: ModelSettings) -> None:
+def _check_ema_start(checked: Checked, outline: MetaModel, start: ModelSettings) -> None:
     """Checks by its configurations that the EMA can start from the model that `optim.ema.start` names."""
     with checked.collect_problems():
         family = build_described_model(type(outline.family), start)[1]
@@ -176,7 +176,7 @@ def _look_at_ema_start(checked: Checked, outline: MetaModel, start: ModelSetting
             checked.add_problem(problem)
 
 
-def _look_at_data(checked: Checked, outline: MetaModel | None, *, deep: bool) -> None:
+def _check_data(checked: Checked, outline: MetaModel | None, *, deep: bool) -> None:
     recipe, note = class_images.prepare_for_check(checked.recipe)
     recipe = with_values(recipe, {"data.verify": "on_start"}) if deep else recipe
     checked.notes += note
@@ -251,7 +251,7 @@ def _advise(checked: Checked, outline: MetaModel | None) -> None:
         checked.notes.append(f"run.schedule_file writes about {sizes}")
 
 
-def _look_at_memory(checked: Checked, outline: MetaModel) -> None:
+def _check_memory(checked: Checked, outline: MetaModel) -> None:
     batches, processes, free = checked.largest_batches(), checked.processes, checked.free_memory
     with checked.collect_problems():
         if checked.recipe.run.offload.blocks == "auto":
@@ -279,7 +279,7 @@ def _look_at_memory(checked: Checked, outline: MetaModel) -> None:
                 )
 
 
-def _look_at_writing(checked: Checked) -> None:
+def _check_writing(checked: Checked) -> None:
     run = checked.recipe.run
     with checked.collect_problems():
         exports.require_possible(checked.recipe)
@@ -291,7 +291,7 @@ def _look_at_writing(checked: Checked) -> None:
             publishing.refuse_others(run.export.folder)
 
 
-def _look_at_run_folder(checked: Checked, folder: RunFolder, arguments: Sequence[str]) -> None:
+def _check_run_folder(checked: Checked, folder: RunFolder, arguments: Sequence[str]) -> None:
     """Whether `train` would start or resume, without hashing a checkpoint."""
     recipe, resume_mode = checked.recipe, checked.recipe.run.resume
     with checked.collect_problems():
@@ -336,7 +336,7 @@ def _read_recorded(checkpoint: Path) -> dict[str, Any]:
     return values
 
 
-def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
+def _check_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
     recipe, length = checked.recipe, checked.length
     if checked.dataset is not None:
         with checked.collect_problems():

@@ -103,7 +103,7 @@ class Memory:
     """Whether masters, gradients, optimizer states and the update are in host memory."""
     blocks: tuple[int, ...] = ()
     """Bytes of the denoiser's blocks, without an adapter on them."""
-    gradients_stand: bool = True
+    keeps_gradients: bool = True
     """Whether all gradients are allocated during the forward pass: with several micro-batches a step, and with several
     processes, whose buckets stay. Otherwise they are allocated while activations are freed."""
 
@@ -126,7 +126,7 @@ class Memory:
         if self.update_is_apart:  # a gradient stays until it is sent
             return self.steady + self.worst + max(self.blocks)
         passes = max((a.with_gradients for a in self.activations.values()), default=0)
-        if self.gradients_stand:
+        if self.keeps_gradients:
             passes = self.gradients + self.worst
         return self.steady - self.gradients + max(passes, self.gradients + self.update)
 
@@ -167,7 +167,7 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
         adapter=str(outline.adapter or ""),
-        gradients_stand=processes > 1
+        keeps_gradients=processes > 1
         or recipe.optim.in_backward
         or recipe.optim.accumulation > 1
         or any(count < of_device[size] for size, count in samples.items()),

@@ -193,7 +193,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     if memory.masters:
         note = "this process's shard, float32" if run.runtime == "fsdp" else f"float32, with weights in {run.precision}"
         yield "masters", memory.masters, on_host_note if memory.update_is_apart else note
-    overlap = "" if memory.gradients_stand else "allocated while activations are freed"
+    overlap = "" if memory.keeps_gradients else "allocated while activations are freed"
     yield "gradients", memory.gradients, on_host_note if memory.update_is_apart else overlap
     yield "optimizer", memory.optimizer, on_host_note if memory.update_is_apart else _describe_state(checked.recipe)
     if memory.ema:

@@ -103,7 +103,7 @@ def _of_model(recipe: Recipe, source: SampleSource) -> ModelSource:
         usual = family_spec(family).usual_values(source.reading.origin)
         recipe = with_values(recipe, usual)
     of_family = (f"{source.reading.name} is of family {family}",) if family else ()
-    sentences = (*of_family, *description_notes.knowledge(source.path))
+    sentences = (*of_family, *description_notes.read_knowledge(source.path))
     recipe = with_model_defaults(with_values(recipe, {"model": settings}), source.reading)
     return ModelSource(recipe, source.path.stem, is_model=True, sentences=sentences)
 

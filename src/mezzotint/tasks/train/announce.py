@@ -62,18 +62,18 @@ def progress(live: LiveLine, subject: str) -> Callable[[int, int], None]:
 
 
 def start_line(
-    restored: Restored | None, steps: int, changes: Sequence[str], line: str, *, behind: int = 0, longer: str = "",
-    again: bool = False,
+    restored: Restored | None, steps: int, changes: Sequence[str], line: str, *, trained_steps: int = 0,
+    extension: str = "", is_restart: bool = False,
 ) -> str:  # fmt: skip
-    """Whether the run starts or resumes, and what makes it not bit-exact. behind: steps that the weights of a new run
-    were trained for already. longer: how to extend a finished run. again: an earlier start ended before its first
-    checkpoint."""
+    """Whether the run starts or resumes, and what makes it not bit-exact. trained_steps: steps that the weights of a
+    new run were trained for already. extension: how to extend a finished run. is_restart: an earlier start ended before
+    its first checkpoint."""
     if restored is None:
-        begin = f"continuing after step {behind:,}" if behind else "starting at step 0"
-        begin = f"the previous start ended before its first checkpoint; {begin}" if again else begin
+        begin = f"continuing after step {trained_steps:,}" if trained_steps else "starting at step 0"
+        begin = f"the previous start ended before its first checkpoint; {begin}" if is_restart else begin
         return f"{begin} of {steps:,}; Ctrl-C saves and stops; resume with: {line}"
     if restored.step >= steps:
-        return f"{restored.path.name} is the end of this run, nothing is left to train; {longer}"
+        return f"{restored.path.name} is the end of this run, nothing is left to train; {extension}"
     exact = f"; not bit-exact from here: {'; '.join(changes)}" if changes else ""
     return f"resuming from {restored.path.name}, {format_count(steps - restored.step, 'step')} to go{exact}"
 

@@ -156,8 +156,8 @@ def _folder(
 def _new_or_replaced(target: Path) -> Iterator[Path]:
     """Where to write a folder: an earlier one is replaced once the new one is complete."""
     if target.exists():
-        with durable.replacing(target) as aside:
-            yield aside
+        with durable.replacing(target) as temporary:
+            yield temporary
     else:
         with durable.storage_errors(target):
             yield target

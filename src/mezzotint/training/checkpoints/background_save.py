@@ -331,7 +331,7 @@ class Saves:
         self.verified.add(path)
         best = self.choose_best(self._losses)
         try:
-            state.prune(self._folder, self._keep, self.verified, spared=(best, read_best_link(self._folder)))
+            state.prune(self._folder, self._keep, self.verified, protected=(best, read_best_link(self._folder)))
         except OSError as error:  # the new checkpoint is complete nevertheless
             self._warnings.append(f"an old checkpoint could not be removed ({error}); training continues")
 

@@ -27,10 +27,10 @@ def share_of(name: str, shares: Mapping[str, Share]) -> Share | None:
     return shares.get(name.partition("/")[2])
 
 
-def full_shape(name: str, held: Tensor, shares: Mapping[str, Share]) -> tuple[int, ...]:
-    """The full shape of a tensor. held: the rows that this process holds."""
+def full_shape(name: str, tensor: Tensor, shares: Mapping[str, Share]) -> tuple[int, ...]:
+    """The full shape of a tensor. tensor: the rows that this process holds."""
     share = share_of(name, shares)
-    return tuple(held.shape) if share is None else share.shape
+    return tuple(tensor.shape) if share is None else share.shape
 
 
 def select_rows(tensors: Mapping[str, Tensor], shares: Mapping[str, Share]) -> dict[str, Tensor]:
@@ -39,19 +39,19 @@ def select_rows(tensors: Mapping[str, Tensor], shares: Mapping[str, Share]) -> d
 
 
 def copy_rows(
-    tensors: dict[str, Tensor], name: str, held: Tensor, shape: tuple[int, ...], start: int, share: Share | None
+    tensors: dict[str, Tensor], name: str, source: Tensor, shape: tuple[int, ...], start: int, share: Share | None
 ) -> None:
-    """Copies rows of a file into `tensors`. held: rows of a tensor of `shape`, from `start`. share: the rows to load;
+    """Copies rows of a file into `tensors`. source: rows of a tensor of `shape`, from `start`. share: the rows to load;
     None for all."""
-    if share is None and tuple(held.shape) == shape:
-        tensors[name] = held
+    if share is None and tuple(source.shape) == shape:
+        tensors[name] = source
         return
     first, end = (0, shape[0]) if share is None else (share.start, share.stop)
     if name not in tensors:
-        tensors[name] = torch.empty((end - first, *shape[1:]), dtype=held.dtype)
-    low, high = max(first, start), min(end, start + len(held))
+        tensors[name] = torch.empty((end - first, *shape[1:]), dtype=source.dtype)
+    low, high = max(first, start), min(end, start + len(source))
     if low < high:
-        tensors[name][low - first : high - first] = held[low - start : high - start]
+        tensors[name][low - first : high - first] = source[low - start : high - start]
 
 
 def table_entry(tensor: Tensor, file: str, share: Share | None) -> dict[str, Any]:

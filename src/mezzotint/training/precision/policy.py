@@ -132,10 +132,10 @@ def set_gradient_dtype(parameters: Iterable[nn.Parameter], dtype: torch.dtype) -
         parameter.grad_dtype = dtype
 
 
-def cast(module: nn.Module, dtype: torch.dtype, *, but: Iterable[Tensor] = ()) -> None:
+def cast(module: nn.Module, dtype: torch.dtype, *, exclude: Iterable[Tensor] = ()) -> None:
     """Casts a module's floating-point tensors in place, as torch's own `Module.to`, which libraries override. but:
     parameters that keep their dtype."""
-    excluded = {id(parameter) for parameter in but}
+    excluded = {id(parameter) for parameter in exclude}
     nn.Module._apply(module, lambda t: t.to(dtype) if t.is_floating_point() and id(t) not in excluded else t)
 
 
