@@ -110,8 +110,8 @@ class AdapterModule:
         base = weight.float()
         change = self.difference(tuple(weight.shape))
         if self.is_dora:
-            whole = base + change
-            change = _rescale_rows(whole, self.tensors[MAGNITUDE].float()) - base
+            merged = base + change
+            change = _rescale_rows(merged, self.tensors[MAGNITUDE].float()) - base
         return base + strength * change
 
     def _product_on_meta(self, shape: tuple[int, ...]) -> tuple[int, ...]:

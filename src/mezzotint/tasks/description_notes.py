@@ -47,8 +47,8 @@ def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets:
             "only in long runs with few buckets"
         )
     if recipe.run.memory_limit is not None and device == "cpu":
-        cap = f"run.memory_limit={recipe.run.memory_limit}"
-        sentences.append(f"{cap} limits GPU memory, but this run is on the CPU")
+        limit = f"run.memory_limit={recipe.run.memory_limit}"
+        sentences.append(f"{limit} limits GPU memory, but this run is on the CPU")
     if recipe.data.captions.dropped == "zeros" and recipe.data.captions.dropout == 0.0:
         sentences.append(
             "data.captions.dropped=zeros with data.captions.dropout=0: only captions dropped by an image's own dropout "

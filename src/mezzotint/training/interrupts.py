@@ -53,7 +53,9 @@ class Interrupts:
                 self._before[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             # None: the previous handler was not set from Python and cannot be restored
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -68,12 +68,13 @@ class Recovery:
     def _halve_micro_batch(self, step: StepBatches, shortage: str) -> None:
         largest = max(step.sizes)
         size = min(largest, self.train_step.micro_batch or largest)
-        most = max(map(int, self.train_step.runtime.gather(str(size))))
-        if most <= 1:
+        micro_batch = max(map(int, self.train_step.runtime.gather(str(size))))
+        if micro_batch <= 1:
             raise torch.OutOfMemoryError(shortage)
-        half = self.train_step.micro_batch = -(-most // 2)
+        half = self.train_step.micro_batch = -(-micro_batch // 2)
         self.host.warn(
-            f"out of memory at step {step.step + 1} with {most} samples at once ({shortage.partition(chr(10))[0]}): "
+            f"out of memory at step {step.step + 1} with {micro_batch} samples at once "
+            f"({shortage.partition(chr(10))[0]}): "
             f"continuing with micro-batches of {half} on every process and the same draws; set run.micro_batch={half} "
             "to start that way"
         )

@@ -90,8 +90,8 @@ class StepSums:
             return
         weight = batch.weight.to(loss.weight.device, non_blocking=True)
         is_class = batch.is_class.to(weight.device, non_blocking=True)
-        both = torch.stack([(loss.per_sample * loss.weight).detach(), weight])
-        self.groups += torch.stack([both * ~is_class, both * is_class]).sum(dim=2).flatten()
+        weighted = torch.stack([(loss.per_sample * loss.weight).detach(), weight])
+        self.groups += torch.stack([weighted * ~is_class, weighted * is_class]).sum(dim=2).flatten()
 
 
 def _count_sums(batches: StepBatches) -> int:

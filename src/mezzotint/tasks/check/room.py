@@ -63,7 +63,7 @@ def require_disk_space(resolved: Resolved, files: ModelFiles, folder: RunFolder,
     held //= runtime.world_size if runtime.shares or recipe.run.runtime == "fsdp" else 1
     if memory is not None and held > memory:
         raise OutOfMemory(
-            f"{device} has {memory:,} bytes free, but only weights, moments and EMA take {held:,}; "
+            f"{device} has {memory:,} bytes free, but weights, moments and EMA already take {held:,}; "
             f"{less_memory(recipe)}",
             code="E1751",
         )

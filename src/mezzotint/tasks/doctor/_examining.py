@@ -39,14 +39,14 @@ _TOLERANT: dict[str, dict[str, Any]] = {
 @dataclass(slots=True)
 class ExaminedData:
     """A data set and its images. samples: (set, row) of each examined image, trained ones first; the set "" is the data
-    set itself, others are from `data.holdout.path`. trained: which of them are trained. looks: perceptual hashes, None
+    set itself, others are from `data.holdout.path`. trained: which of them are trained. hashes: perceptual hashes, None
     without the library. grey, plain: which images have no colours, or a single one."""
 
     recipe: Recipe
     dataset: Dataset
     samples: Sequence[tuple[str, int]]
     trained: NDArray[np.bool_]
-    looks: Looks | None = None
+    hashes: Looks | None = None
     grey: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     plain: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
 
@@ -112,7 +112,7 @@ def examine_images(examined: ExaminedData) -> Finding | None:
     examined.grey, examined.plain = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     try:
         likeness.require_library()
-        looks = Looks.empty(count)
+        hashes = Looks.empty(count)
     except DatasetError as error:
         advice = "pip install 'mezzotint[doctor]', then run doctor again"
         return Finding("no-hashes", "look", 1, error.message.partition(": pip")[0], advice)
@@ -120,7 +120,7 @@ def examine_images(examined: ExaminedData) -> Finding | None:
     def examine(index: int) -> None:
         with suppress(MezzotintError, OSError):
             image = examined.image(examined.samples[index], _SIDE)
-            looks.put(index, image)
+            hashes.put(index, image)
             pixels = np.asarray(image).astype(np.int16)
             examined.grey[index] = int((pixels.max(axis=2) - pixels.min(axis=2)).max()) <= _GREY
             examined.plain[index] = likeness.is_plain(image)
@@ -128,7 +128,7 @@ def examine_images(examined: ExaminedData) -> Finding | None:
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for done, _ in enumerate(pool.map(examine, range(count)), start=1):
             carrying.print_progress(done, count)
-    examined.looks = looks
+    examined.hashes = hashes
     return None
 
 

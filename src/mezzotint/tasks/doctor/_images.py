@@ -30,7 +30,7 @@ def of_likeness(examined: ExaminedData) -> Iterator[Finding]:
     """Findings about near-duplicates among the trained images, and about held-out images that are also trained."""
     exact = list(by_digest(examined))
     across = {pair: "the same bytes" for pair in exact if examined.trained[pair[0]] != examined.trained[pair[1]]}
-    near = likeness.near_pairs(examined.looks) if examined.looks is not None else []
+    near = likeness.near_pairs(examined.hashes) if examined.hashes is not None else []
     same = set(exact)
     alike = []
     for a, b, distance in near:

@@ -45,7 +45,7 @@ class SampleRunner:
             source: ModelSource, weights: Weights | None, adapters: Sequence[tuple[Path, float]]
         ) -> SampledModel:
             model = self._open_or_reuse(source, weights, adapters)
-            model.on_step = _Watch(model, on_step)
+            model.on_step = _StepObserver(model, on_step)
             return model
 
         for line in write_images(args, _plan.choose_model(args), say, opener):
@@ -74,7 +74,7 @@ class SampleRunner:
         return model
 
 
-class _Watch:
+class _StepObserver:
     def __init__(self, model: SampledModel, on_step: OnStep) -> None:
         self._model, self._on_step = model, on_step
         self._started, self._spent = time.monotonic(), 0.0

@@ -216,8 +216,8 @@ def _open_folder(args: ConvertArgs) -> ConvertSource:
     folder = open_folder(args.source) if guess is None else None
     unet = folder.config("unet") if folder is not None and folder.has("unet") else {}
     other = guess or (kinds.of_index(folder.index, unet, None) if folder is not None else None)
-    held = [name for name in known_layouts.component_names() if folder is not None and folder.has(name)]
-    layout = known_layouts.for_components(held)
+    components = [name for name in known_layouts.component_names() if folder is not None and folder.has(name)]
+    layout = known_layouts.for_components(components)
     if folder is None or other is not None or layout is None:
         raise WeightsError(
             f"{args.source}: looks like {other or 'a part of a model'}; only complete models of SD 1.x, SD 2.x or SDXL "

@@ -35,7 +35,7 @@ from mezzotint.weights.single_file import modelspec, planned
 from mezzotint.weights.single_file.single_file import family_at
 
 
-class Reads(Protocol):
+class TensorReader(Protocol):
     """Tensors by the names of a component's files."""
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]: ...
@@ -95,7 +95,7 @@ class BaseModel:
         """The names of its layers. Raises WeightsError."""
         return LayerNames.of(self.model_files)
 
-    def weights(self, store: Path) -> Mapping[str, Reads]:
+    def weights(self, store: Path) -> Mapping[str, TensorReader]:
         """Readers of its tensors, by component. store: for copies of pickles. Raises WeightsError."""
         if self.is_stable:
             return merge.open_base(self.path, config=self.settings.config, store=store).source.held
@@ -134,13 +134,13 @@ def is_adapter(path: Path, store: Path) -> bool:
 def portions(layers: Sequence[LayerName], names: LayerNames) -> Iterator[tuple[str, list[LayerName]]]:
     """Groups layers of the same component into portions of about `planned.CHUNK` bytes in float32."""
     portion: list[LayerName] = []
-    held = 0
+    num_bytes = 0
     for layer in layers:
         size = 4 * torch.Size(names.weights[layer]).numel()
-        if portion and (held + size > planned.CHUNK or layer.component != portion[0].component):
+        if portion and (num_bytes + size > planned.CHUNK or layer.component != portion[0].component):
             yield portion[0].component, portion
-            portion, held = [], 0
-        portion, held = [*portion, layer], held + size
+            portion, num_bytes = [], 0
+        portion, num_bytes = [*portion, layer], num_bytes + size
     if portion:
         yield portion[0].component, portion
 
@@ -180,11 +180,11 @@ def remainders(rows: Sequence[Remainder]) -> Iterator[str]:
     for row in sorted(rows, key=lambda row: (-row.share, str(row.layer))):
         yield f"{row.layer}: rank {row.rank}, norm {row.norm:.4g}, left out {row.share:.2%}"
     ranks = sorted({row.rank for row in rows})
-    whole = sum(row.norm**2 for row in rows) ** 0.5
-    lost = sum((row.norm * row.share) ** 2 for row in rows) ** 0.5
+    total_norm = sum(row.norm**2 for row in rows) ** 0.5
+    lost_norm = sum((row.norm * row.share) ** 2 for row in rows) ** 0.5
     yield (
         f"{len(rows)} layers, rank {' to '.join(map(str, dict.fromkeys((ranks[0], ranks[-1]))))}; of the whole change "
-        f"(norm {whole:.4g}) {lost / whole if whole else 0:.2%} is left out"
+        f"(norm {total_norm:.4g}) {lost_norm / total_norm if total_norm else 0:.2%} is left out"
     )
 
 

@@ -102,11 +102,11 @@ def open_target(destination: Path, store: Path) -> Iterator[Path]:
     if not os.path.lexists(destination):
         yield destination
         return
-    aside = store / "new" / destination.name
-    aside.parent.mkdir()
-    yield aside
+    temporary = store / "new" / destination.name
+    temporary.parent.mkdir()
+    yield temporary
     with durable.storage_errors(destination):
-        durable.take_place(aside, destination)
+        durable.take_place(temporary, destination)
 
 
 @contextmanager

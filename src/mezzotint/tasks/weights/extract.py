@@ -20,7 +20,7 @@ from mezzotint.adapters.names import LayerName
 from mezzotint.errors import WeightsError, escape_line
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights import adapter_files
-from mezzotint.tasks.weights.adapter_files import BaseModel, Reads
+from mezzotint.tasks.weights.adapter_files import BaseModel, TensorReader
 from mezzotint.tasks.weights.args import config, dtype, store_beside
 from mezzotint.weights import merge
 
@@ -57,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _open_tuned(path: Path, base: BaseModel, store: Path) -> Mapping[str, Reads]:
+def _open_tuned(path: Path, base: BaseModel, store: Path) -> Mapping[str, TensorReader]:
     """Readers of the tensors of the second model, complete or partial."""
     if base.is_stable:
         first = merge.open_base(base.path, config=base.settings.config, store=store)
@@ -69,7 +69,7 @@ def _open_tuned(path: Path, base: BaseModel, store: Path) -> Mapping[str, Reads]
 
 
 def _extract(
-    base: BaseModel, before: Mapping[str, Reads], after: Mapping[str, Reads], rule: RankRule
+    base: BaseModel, before: Mapping[str, TensorReader], after: Mapping[str, TensorReader], rule: RankRule
 ) -> tuple[Adapter, list[Remainder]]:
     modules: dict[LayerName, AdapterModule] = {}
     rows: list[Remainder] = []
@@ -84,7 +84,7 @@ def _extract(
     return Adapter(modules), rows
 
 
-def _read(names: Sequence[str], before: Reads, after: Reads) -> dict[str, Pair]:
+def _read(names: Sequence[str], before: TensorReader, after: TensorReader) -> dict[str, Pair]:
     """Tensors that both models have. Where data types differ, the wider is rounded to the narrower first, so that a
     copy in half precision counts as the same model."""
     second = after.read(names)
@@ -99,7 +99,9 @@ def _round_alike(first: Tensor, second: Tensor) -> Pair:
     return first.to(narrow).float(), second.to(narrow).float()
 
 
-def _other_differences(base: BaseModel, before: Mapping[str, Reads], after: Mapping[str, Reads]) -> Iterator[str]:
+def _other_differences(
+    base: BaseModel, before: Mapping[str, TensorReader], after: Mapping[str, TensorReader]
+) -> Iterator[str]:
     """Lines that report differences in tensors other than layers."""
     layers = {(layer.component, f"{layer.path}.weight") for layer in base.names.weights}
     for component, shapes in base.names.shapes.items():

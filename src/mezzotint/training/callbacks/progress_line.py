@@ -126,11 +126,11 @@ class ConsoleLog:
         self._stream.write(text)
         self._stream.flush()
 
-    def _to_stream(self, act: Callable[[], None]) -> None:
+    def _to_stream(self, write: Callable[[], None]) -> None:
         if self._mute:
             return
         try:
-            act()
+            write()
         except (OSError, ValueError):  # a closed pipe, a closed file
             self._mute = True
 

@@ -170,8 +170,8 @@ class Validation(Callback):
     def _errors(self, x_0: Tensor, condition: Condition, batch: Batch, timestep: int) -> Tensor:
         """Mean squared error of each sample, (B,) float32."""
         drawn = self._draws(batch.keys, timestep)
-        at = torch.full((batch.size,), timestep, dtype=torch.int64, device=self.device)
-        noised = self.model.objective.noise_at(x_0, drawn, at)
+        repeated = torch.full((batch.size,), timestep, dtype=torch.int64, device=self.device)
+        noised = self.model.objective.noise_at(x_0, drawn, repeated)
         # a learned variance is not measured
         predicted = self.model.family.predict(noised, condition)[:, : x_0.shape[1]]
         with torch.autocast(self.device.type, enabled=False):

@@ -88,13 +88,13 @@ def divide(sizes: Mapping[str, int], count: int) -> list[set[str]]:
 
 def join_tables(tables: list[dict[str, Any]]) -> dict[str, Any]:
     """Joins the manifest tables of all processes."""
-    whole: dict[str, Any] = {}
+    joined: dict[str, Any] = {}
     for name, entry in (item for table in tables for item in table.items()):
-        if name in whole:
-            whole[name]["rows"] = sorted(whole[name]["rows"] + entry["rows"], key=lambda piece: piece["start"])
+        if name in joined:
+            joined[name]["rows"] = sorted(joined[name]["rows"] + entry["rows"], key=lambda piece: piece["start"])
         else:
-            whole[name] = entry
-    return whole
+            joined[name] = entry
+    return joined
 
 
 def damage(table: Any, shapes: Mapping[str, Mapping[str, Any]]) -> str | None:
@@ -105,10 +105,10 @@ def damage(table: Any, shapes: Mapping[str, Mapping[str, Any]]) -> str | None:
         for name, entry in table.items():
             next_row = 0
             for piece in entry["rows"]:
-                held = shapes[piece["file"]][name]
+                stored = shapes[piece["file"]][name]
                 spare.discard((piece["file"], name))
                 rows = [piece["stop"] - piece["start"], *entry["shape"][1:]] if entry["shape"] else []
-                if piece["start"] != next_row or held != {"shape": rows, "dtype": entry["dtype"]}:
+                if piece["start"] != next_row or stored != {"shape": rows, "dtype": entry["dtype"]}:
                     return f"the rows of {name} in {piece['file']} are not those that manifest.json lists"
                 next_row = piece["stop"]
             if next_row != (entry["shape"][0] if entry["shape"] else 1):
