@@ -81,7 +81,7 @@ def test_equal_layers_get_no_adapter() -> None:
     base = sampled(4, 4)
     assert extraction.extract_lora([(LAYER, base, base.clone())], RankRule(2)) == (Adapter({}), [])
     nearly = base + 1e-4
-    assert not extraction.extract_lora([(LAYER, base, nearly)], RankRule(2), least=1e-3)[0].modules
+    assert not extraction.extract_lora([(LAYER, base, nearly)], RankRule(2), threshold=1e-3)[0].modules
 
 
 def test_resizing_to_the_same_or_a_larger_rank_changes_nothing() -> None:
