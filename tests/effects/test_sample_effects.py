@@ -312,7 +312,7 @@ def test_unusable_prompt_file_keeps_previous_prompts(from_file: Callable[..., Fr
 def test_invalid_prompt_file_is_refused_and_empty_one_ignored(
     from_file: Callable[..., FromFile], tmp_path: Path
 ) -> None:
-    with pytest.raises(RecipeError, match="line 1: --q is no option"):
+    with pytest.raises(RecipeError, match="line 1: --q is not an option"):
         from_file("a --q 3")
     with pytest.raises(RecipeError, match="No such file"):
         from_file("a", sample__prompt_file=tmp_path / "promtps.txt")
