@@ -284,7 +284,7 @@ def check_arguments(words: list[str]) -> None:
                 not rest
                 or sample_args.parse(
                     [word for word in words[1:] if not word.startswith(("--file=", "--adapter=", "--embedding="))]
-                ).place
+                ).source
             )
         case "convert":
             assert len(rest) in (0, 2)

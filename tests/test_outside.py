@@ -24,7 +24,7 @@ from mezzotint.sampling import prompt_file
 from mezzotint.settings.reading.read import read as read_recipe
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.tasks.sample._plan import place_of
+from mezzotint.tasks.sample._plan import resolve_source
 from mezzotint.tasks.train.resume import choose
 from mezzotint.training.callbacks import metrics_log
 from mezzotint.training.checkpoints import state
@@ -87,7 +87,7 @@ def test_irregular_file_is_not_reported_as_missing(
     put_there(Path("weights", "unet", "diffusion_pytorch_model.safetensors"))
     readers: dict[str, Callable[[], object]] = {
         "E1011": lambda: read_recipe("ff.yaml"),
-        "E1011 ": lambda: place_of("ff.yaml", ()),
+        "E1011 ": lambda: resolve_source("ff.yaml", ()),
         "E1409": lambda: load_model(Family, ModelSettings(path=Path("index"))),
         "E1409 ": lambda: place_and_load("index"),
         "E1406": lambda: load_model(Family, ModelSettings(path=Path("ff.yaml"))),
@@ -107,7 +107,7 @@ def test_irregular_file_is_not_reported_as_missing(
 
 
 def place_and_load(word: str) -> None:
-    place = place_of(word, ())
+    place = resolve_source(word, ())
     assert place.kind == "model", "it has a model_index.json, of a kind"
     load_model(Family, ModelSettings(path=place.path))
 

@@ -220,9 +220,9 @@ class Condition:
 @dataclass(frozen=True, slots=True)
 class Noised:
     """Noisy latents. x_0, noise, x_t: (B, C, …). model_input: x_t after input scaling. model_t: (B,) the model's time
-    input; level: (B,) t or sigma. begun: (B,) bool, clips with first-frame conditioning, whose first latent frame has
-    no noise; None for none of them. host_level: (B,) the same as `level` on the host, if it was drawn there; None
-    otherwise."""
+    input; level: (B,) t or sigma. has_first_frame: (B,) bool, clips with first-frame conditioning, whose first latent
+    frame has no noise; None for none of them. host_level: (B,) the same as `level` on the host, if it was drawn there;
+    None otherwise."""
 
     x_0: Tensor
     noise: Tensor
@@ -230,7 +230,7 @@ class Noised:
     model_input: Tensor
     model_t: Tensor
     level: Tensor
-    begun: Tensor | None = None
+    has_first_frame: Tensor | None = None
     host_level: Tensor | None = None
 
 

@@ -22,7 +22,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.families.base import posterior_sample
 from mezzotint.families.sdxl import Family
 from mezzotint.sampling import sample as sampling
-from mezzotint.sampling.image_files import recorded_in
+from mezzotint.sampling.image_files import read_record
 from mezzotint.sampling.sigmas import compute_sigmas
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.model import ModelSettings
@@ -65,7 +65,7 @@ class Sampled:
         assert command.run([str(place), *kept, "run.device=cpu", f"--out={out}", *words]) == 0
         [path] = [path for path in out.glob("*.png") if not path.name.startswith("contact")]
         with Image.open(path) as image:
-            self.pixels, self.facts = np.asarray(image), recorded_in(image)
+            self.pixels, self.facts = np.asarray(image), read_record(image)
 
     @property
     def timesteps(self) -> list[float]:

@@ -234,7 +234,7 @@ def test_first_frame_prob_conditions_a_share_of_clips(name: str, tmp_path: Path)
     family = family_class(_reading(words).recipe).load(opened, ["denoiser"])
     x = torch.zeros(200, family.grid.channels, 2, 2, 2)
     noised = Noised(x, x, x, x, torch.full((200,), 500.0), torch.full((200,), 0.5))
-    begun = family.training_input(noised, StepDraws.at(0, 1, np.arange(200), "cpu")).begun
+    begun = family.training_input(noised, StepDraws.at(0, 1, np.arange(200), "cpu")).has_first_frame
     assert begun is not None
     assert float(begun.float().mean()) == pytest.approx(0.25, abs=0.1)
 

@@ -20,7 +20,7 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families import sd
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
-from mezzotint.tasks.check.memory import described_model
+from mezzotint.tasks.check.memory import build_described_model
 from mezzotint.weights.layouts.sd import LAYOUT
 
 Prepare = Callable[..., Any]
@@ -104,11 +104,11 @@ def test_config_defines_networks_with_random_weights(prepare: Prepare, shared_wo
     ]  # fmt: skip
     assert f"configurations in {other};" in (built.job.start.folder.path / "run.log").read_text()
     settings = built.job.resolved.recipe.model
-    assert sum(p.numel() for p in described_model(sd.Family, settings)[1].parts()["denoiser"].parameters()) == sum(
-        p.numel() for p in built.family.parts()["denoiser"].parameters()
-    )
+    assert sum(
+        p.numel() for p in build_described_model(sd.Family, settings)[1].parts()["denoiser"].parameters()
+    ) == sum(p.numel() for p in built.family.parts()["denoiser"].parameters())
     read = settings.model_copy(update={"weights": "files"})
-    assert described_model(sd.Family, read)[1].parts()["denoiser"].config.block_out_channels == [16]
+    assert build_described_model(sd.Family, read)[1].parts()["denoiser"].config.block_out_channels == [16]
 
 
 # breaks if the model's own autoencoder is used: in training, for the cache's address, or for the export

@@ -403,7 +403,7 @@ def test_offloaded_blocks_train_bitwise_the_same(
     assert plain.keys() == away.keys()
     assert all(torch.equal(plain[name], away[name]) for name in plain)
     [offload] = taken
-    assert offload.bytes_here() <= max(sizes) < sum(sizes)
+    assert offload.bytes_on_device() <= max(sizes) < sum(sizes)
 
 
 # breaks if blocks keep their activations, exempt ones do not, or recomputing changes gradients

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from mezzotint.errors import RecipeError
-from mezzotint.sampling.image_files import recorded_in
+from mezzotint.sampling.image_files import read_record
 from mezzotint.settings.sections.sample import SolverName
 from mezzotint.training.callbacks.previews import Previews
 from mezzotint.training.callbacks.progress_line import LiveLine
@@ -44,7 +44,7 @@ class Previewed:
         return np.asarray(Image.open(self.folder / f"{index:02d}-raw.png"))
 
     def facts(self, index: int = 0) -> dict[str, str]:
-        return recorded_in(Image.open(self.folder / f"{index:02d}-raw.png"))
+        return read_record(Image.open(self.folder / f"{index:02d}-raw.png"))
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ class FromFile:
         """The metadata of the images of a step."""
         self.previews.on_step(None, Progress(step=step, last_step=99))
         folder = self.ready.folder.samples / f"step-{step:08d}"
-        return [recorded_in(Image.open(path)) for path in sorted(folder.iterdir())]
+        return [read_record(Image.open(path)) for path in sorted(folder.iterdir())]
 
     def pixels(self, step: int, index: int = 0) -> Any:
         return np.asarray(Image.open(self.ready.folder.samples / f"step-{step:08d}" / f"{index:02d}-raw.png"))
@@ -285,7 +285,7 @@ def test_unusable_prompt_file_keeps_previous_prompts(from_file: Callable[..., Fr
     file = from_file({"samples": [{"prompt": "a red circle"}]}, "prompts.json")
     file.on_step(0)
     broken: list[tuple[Any, str]] = [
-        ('{\n "samples": [{"prompt": "a star"\n}', "prompts.json line 3: is no JSON"),
+        ('{\n "samples": [{"prompt": "a star"\n}', "prompts.json line 3: is not valid JSON"),
         (
             {"samples": [{"prompt": "a", "sed": 1}]},
             "json line 5: samples[0].sed unknown key; did you mean seed?",
@@ -312,7 +312,7 @@ def test_unusable_prompt_file_keeps_previous_prompts(from_file: Callable[..., Fr
 def test_invalid_prompt_file_is_refused_and_empty_one_ignored(
     from_file: Callable[..., FromFile], tmp_path: Path
 ) -> None:
-    with pytest.raises(RecipeError, match="line 1: --q is no option"):
+    with pytest.raises(RecipeError, match="line 1: --q is not an option"):
         from_file("a --q 3")
     with pytest.raises(RecipeError, match="No such file"):
         from_file("a", sample__prompt_file=tmp_path / "promtps.txt")

@@ -38,7 +38,7 @@ def test_sigma_predictions_scale_input_and_are_exported(prepare: Prepare, kind: 
     x_0, times = torch.full((2, 4, 2, 2), 0.5), torch.tensor([100, 900])
     noised = ready.objective.noise_at(x_0, draws_of(2), times)
     sigma = ready.objective.schedule.sigma[times]
-    factors = preconditioning.scaling(kind, sigma)
+    factors = preconditioning.compute_scaling(kind, sigma)
     x_sigma = x_0 + sigma.view(2, 1, 1, 1) * noised.noise
     torch.testing.assert_close(noised.model_input, factors.c_in.view(2, 1, 1, 1) * x_sigma)
     clean = preconditioning.denoise(ready.objective.target(noised), x_sigma, factors)

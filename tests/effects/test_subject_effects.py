@@ -142,7 +142,7 @@ def test_num_class_images_is_the_number_generated(feed: Make, noisy: Make, tmp_p
     said = {"prior__path": str(other), "prior__class_prompt": "a picture"}
     for number, numbers in ((0, []), (3, []), (5, [0, 1])):
         recipe = feed(own, **said, prior__num_class_images=number).recipe
-        assert class_images.missing(recipe) == numbers
+        assert class_images.list_missing(recipe) == numbers
     assert "needs the name of the class" in contradiction("data.prior.path=x", "data.prior.num_class_images=5")
     assert "image-folder" in contradiction(
         "data.prior.path=x", "data.prior.class_prompt=y", "data.prior.num_class_images=5", "data.format=kohya"

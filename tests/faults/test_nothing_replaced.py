@@ -13,7 +13,7 @@ from mezzotint.cli import main
 from mezzotint.errors import RecipeError, escape_line
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.reading.commands import COMMANDS
-from mezzotint.tasks.train.exports import free_place
+from mezzotint.tasks.train.exports import choose_free_path
 from mezzotint.tasks.weights import convert
 
 MINI = MODELS / "mezzotint-mini"
@@ -94,7 +94,7 @@ def test_export_replaces_only_its_own_files(tmp_path: Path) -> None:
     (shelf / "a.safetensors").write_text("mine")
 
     def place(name: str, *, replaces: bool = False) -> str:
-        found = free_place(folder, shelf / name, replaces=replaces, say=output.append)
+        found = choose_free_path(folder, shelf / name, replaces=replaces, say=output.append)
         found.write_text("ours")
         return found.name
 

@@ -27,7 +27,7 @@ from mezzotint.settings.families.base import specs
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks import assemble
-from mezzotint.tasks.holding import forms_read
+from mezzotint.tasks.holding import resolve_read_forms
 from mezzotint.tasks.resolving import resolve
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components, state
@@ -178,7 +178,7 @@ def test_reading_two_gigabytes_needs_no_more(form: str, network: str, tmp_path: 
 def test_each_part_is_read_in_its_final_dtype_and_device() -> None:
     def forms(text: str) -> dict[str, WeightForm]:
         recipe = read_text(f"schema: 1\nmodel: {{family: sd, path: X{text}").recipe
-        return forms_read(recipe, ("denoiser", "vae"), torch.device("meta"))
+        return resolve_read_forms(recipe, ("denoiser", "vae"), torch.device("meta"))
 
     meta = torch.device("meta")
     full = forms("}\nrun: {precision: bf16, frozen_dtype: same}\n")

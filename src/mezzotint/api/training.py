@@ -127,7 +127,7 @@ def open_trainer(
         closing(prepare_from_valid_checkpoint(start)) as job,
     ):
         start.interrupts.running = True
-        with job.trainer.running():
+        with job.trainer.begin_run():
             yield OpenTrainer(job)
             job.trainer.save_now()
         for callback in job.trainer.callbacks:

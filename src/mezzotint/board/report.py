@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     path = Path(line.plain[0]).expanduser()
     if not path.is_dir():
         raise RecipeError(f"mezzotint report: there is no folder {path}; name a run or a data set", code="E1943")
-    out = line.path("--out") or Path(f"{path.resolve().name}.html")
+    out = line.get_path("--out") or Path(f"{path.resolve().name}.html")
     replaces = REPLACE.name in line
     durable.refuse_taken(out, replaces=replaces, remedy="give another name with --out=FILE.html")
     try:

@@ -147,7 +147,7 @@ class Family(ClipFamily):
         velocity = net(
             hidden_states=cast_like_parameters(x.flatten(2).transpose(1, 2), net),
             encoder_hidden_states=cast_like_parameters(text.states, net),
-            timestep=noised.model_t if noised.begun is None else self.token_times(noised),
+            timestep=noised.model_t if noised.has_first_frame is None else self.token_times(noised),
             encoder_attention_mask=text.mask,
             num_frames=frames,
             height=height,

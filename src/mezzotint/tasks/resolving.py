@@ -62,13 +62,13 @@ def _planned_length(recipe: Recipe, timeline: Timeline) -> int:
             code="E1207",
         )
     if recipe.run.steps is not None:
-        return _within(recipe, timeline) if recipe.run.whole_epochs else recipe.run.steps
+        return _count_whole_epoch_steps(recipe, timeline) if recipe.run.whole_epochs else recipe.run.steps
     if recipe.run.epochs is not None:
         return max(1, timeline.steps_until(recipe.run.epochs))
     return DEFAULT_STEPS
 
 
-def _within(recipe: Recipe, timeline: Timeline) -> int:
+def _count_whole_epoch_steps(recipe: Recipe, timeline: Timeline) -> int:
     """The steps of the whole epochs within `run.steps`. Raises RecipeError E1881 if there is none."""
     most = recipe.run.steps or 0
     steps = most - timeline.locate(most)[1]

@@ -71,7 +71,7 @@ def test_learning_rates_and_schedules_match_everydream(case: dict[str, Any]) -> 
         assert schedule.kind == expected["lr_scheduler"]
         assert optim.part_lr.get(part, optim.lr) == (line.get("lr") or expected["lr"])
         if schedule.kind != "constant":
-            assert lr.span(schedule, steps) == (expected["lr_warmup_steps"], max(1, expected["lr_decay_steps"]))
+            assert lr.resolve_span(schedule, steps) == (expected["lr_warmup_steps"], max(1, expected["lr_decay_steps"]))
 
 
 OWN = {"d0": 1e-5, "growth_rate": 1.02, "decouple": True, "momentum": 0.8, "safeguard_warmup": False}

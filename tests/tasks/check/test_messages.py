@@ -33,7 +33,7 @@ def test_check_ends_with_memory_verdict_and_its_own_exit_status(
     outcome = check.check(read(line[0], line[1:]))
     assert page.document(outcome)["fits"] is False
     assert outcome.memory is not None
-    outcome.ways = [fitting.Way({"run.micro_batch": 1}, outcome.memory)]
+    outcome.ways = [fitting.FittingSettings({"run.micro_batch": 1}, outcome.memory)]
     way, _, verdict = " ".join(page.page(outcome)).rpartition("does not fit: ")
     assert "would fit with run.micro_batch=1 (" in way
     assert "would" not in verdict, "the verdict comes last"

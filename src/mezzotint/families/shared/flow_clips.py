@@ -36,10 +36,10 @@ class ClipFamily(FlowFamily):
         clips = as_clips(noised.model_input)
         count = self.tokens.count(clips.shape[1:])
         times = noised.model_t[:, None].expand(-1, count)
-        if noised.begun is None:
+        if noised.has_first_frame is None:
             return times
         is_first = torch.arange(count, device=times.device) < count // clips.shape[2]
-        return times.masked_fill(noised.begun[:, None] & is_first, 0.0)
+        return times.masked_fill(noised.has_first_frame[:, None] & is_first, 0.0)
 
     @torch.no_grad()
     def encode_media(self, pixels: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from mezzotint.weights.folder import publishing
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """What every attempt at a run starts from. recipe: located. words: those after the command. code: callbacks and
+    """What every attempt at a run starts from. recipe: located. arguments: those after the command. code: callbacks and
     loss function of the user."""
 
     reading: Reading
@@ -36,13 +36,13 @@ class RunStart:
     runtime: Runtime
     folder: RunFolder
     interrupts: Interrupts
-    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     code: UserCode = NO_CODE
 
     @property
     def command(self) -> str:
         """The command line that resumes the run."""
-        if self.code.recorded():
+        if self.code.describe_sources():
             return "mezzotint.train(recipe, …) in Python, with the same callbacks and loss function"
         return announce.command(self.folder, self.launch, self.reading.packages)
 

@@ -56,11 +56,11 @@ def _matching_names(rule: str, parts: Mapping[str, nn.Module], trained: Sequence
         )
     matching: set[str] = set()
     for part in dict.fromkeys(name.split("/")[0] for name in trained):
-        matching |= {f"{part}/{name}" for name in _undecayed(rule, part, parts[part])}
+        matching |= {f"{part}/{name}" for name in _list_undecayed(rule, part, parts[part])}
     return [name for name in trained if name in matching]
 
 
-def _undecayed(rule: str, part: str, module: nn.Module) -> Iterator[str]:
+def _list_undecayed(rule: str, part: str, module: nn.Module) -> Iterator[str]:
     if rule == _NORM_AND_BIAS:
         return _norm_and_bias(module)
     undecayed: Iterator[str] = registry.find(FOLDER, rule.removeprefix("@")).undecayed(
