@@ -82,7 +82,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["fox.yaml"], "did you mean `mezzotint train fox.yaml`?"),
         (["zzz"], "the commands are train"),
         (["train"], "no recipe is given"),
-        (["train", "optim.lr=1"], "'optim.lr=1' is in the place of the recipe"),
+        (["train", "optim.lr=1"], "'optim.lr=1' is where the recipe is expected"),
         (["train", "nowhere.yaml"], "there is no file nowhere.yaml"),
         (["explain"], "explain: no name is given; write mezzotint explain PATH|CODE|WORDS|NAME OF ANOTHER TRAINER …\n"),
         (["explain", "E9999"], "there is no error code E9999; codes are written like E1007"),

@@ -262,7 +262,7 @@ def check_arguments(words: list[str]) -> None:
             foreign.read_command_line(line.dialect, typed, line.plain, Launched())
         else:
             check_arguments(
-                [command.name, *foreign.find_dialect(line.dialect).words(command.name, typed)[0], *line.plain]
+                [command.name, *foreign.find_dialect(line.dialect).translate_tool(command.name, typed)[0], *line.plain]
             )
         return
     rest = [word for word in words[1:] if word not in ("--help", ">", "recipe.schema.json")]
@@ -284,7 +284,7 @@ def check_arguments(words: list[str]) -> None:
                 not rest
                 or sample_args.parse(
                     [word for word in words[1:] if not word.startswith(("--file=", "--adapter=", "--embedding="))]
-                ).place
+                ).source
             )
         case "convert":
             assert len(rest) in (0, 2)

@@ -24,7 +24,7 @@ def test_failed_write_keeps_the_old_file_and_leaves_nothing_else(tmp_path: Path)
 
 def test_folder_replaces_another(tmp_path: Path) -> None:
     for content in ("old", "new"):
-        with durable.swapped_in(tmp_path / "a") as aside:
+        with durable.replace_atomically(tmp_path / "a") as aside:
             aside.mkdir()
             (aside / content).write_text(content)
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["a", "a/new"]
@@ -64,7 +64,7 @@ def test_appending_does_not_follow_links(tmp_path: Path) -> None:
 
 
 def test_sweep_removes_only_leftovers_of_dead_processes(tmp_path: Path) -> None:
-    current = durable.aside_of(tmp_path / "a")
+    current = durable.temporary_path(tmp_path / "a")
     dead = current.name.replace(str(os.getpid()), "4194305")  # larger than any PID of Linux
     other_machine = dead.replace(dead.rpartition("-")[2], "00000000.partial")
     for name in (current.name, dead, other_machine, "mine.partial", ".b.partial", ".a.12.partial"):
@@ -73,11 +73,11 @@ def test_sweep_removes_only_leftovers_of_dead_processes(tmp_path: Path) -> None:
     assert durable.sweep(tmp_path, "a") == [dead]
     assert durable.sweep(tmp_path) == [dead.replace(".a.", ".c.scratch.")]
     assert len(os.listdir(tmp_path)) == 5
-    assert len(os.fsencode(durable.aside_of(tmp_path / ("ä" * 125)).name)) <= 255
+    assert len(os.fsencode(durable.temporary_path(tmp_path / ("ä" * 125)).name)) <= 255
 
 
 def test_scratch_folder_is_removed_after_an_error(tmp_path: Path) -> None:
-    with contextlib.suppress(KeyError), durable.scratch_beside(tmp_path / "a") as folder:
+    with contextlib.suppress(KeyError), durable.temporary_folder(tmp_path / "a") as folder:
         (folder / "x").write_text("x")
         raise KeyError
     assert os.listdir(tmp_path) == []
@@ -105,6 +105,6 @@ def test_folder_is_restored_when_it_cannot_be_replaced(
     monkeypatch.setattr(durable, "_exchange", exchange)
     monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(OSError, match="failed") if fails else contextlib.nullcontext():
-        durable.take_place(aside, place)
+        durable.move_into_place(aside, place)
     assert (place / "what").read_text() == ("model" if fails else "new")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

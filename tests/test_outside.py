@@ -17,14 +17,14 @@ from mezzotint.data.cache.entries import TextCache
 from mezzotint.data.files import columns
 from mezzotint.errors import CheckpointError, MezzotintError
 from mezzotint.families.sd import Family
-from mezzotint.outside import NoPlainFile
-from mezzotint.reports.run_report import run_report
+from mezzotint.outside import NotRegularFile
+from mezzotint.reports.run_report import write_run_report
 from mezzotint.run_folder import CHECKPOINT_SCHEMA, RunFolder
 from mezzotint.sampling import prompt_file
 from mezzotint.settings.reading.read import read as read_recipe
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.tasks.sample._plan import place_of
+from mezzotint.tasks.sample._plan import resolve_source
 from mezzotint.tasks.train.resume import choose
 from mezzotint.training.callbacks import metrics_log
 from mezzotint.training.checkpoints import state
@@ -54,7 +54,7 @@ def put(request: pytest.FixtureRequest) -> Callable[[Path], Path]:
 def test_only_regular_files_are_read(put: Callable[[Path], Path], tmp_path: Path) -> None:
     path = put(tmp_path / "x.json")
     for read in (outside.open_plain, outside.read_bytes, outside.read_text, outside.read_json, outside.read_lines):
-        with pytest.raises(NoPlainFile, match="not a regular file"):
+        with pytest.raises(NotRegularFile, match="not a regular file"):
             read(path)
 
 
@@ -87,7 +87,7 @@ def test_irregular_file_is_not_reported_as_missing(
     put_there(Path("weights", "unet", "diffusion_pytorch_model.safetensors"))
     readers: dict[str, Callable[[], object]] = {
         "E1011": lambda: read_recipe("ff.yaml"),
-        "E1011 ": lambda: place_of("ff.yaml", ()),
+        "E1011 ": lambda: resolve_source("ff.yaml", ()),
         "E1409": lambda: load_model(Family, ModelSettings(path=Path("index"))),
         "E1409 ": lambda: place_and_load("index"),
         "E1406": lambda: load_model(Family, ModelSettings(path=Path("ff.yaml"))),
@@ -107,7 +107,7 @@ def test_irregular_file_is_not_reported_as_missing(
 
 
 def place_and_load(word: str) -> None:
-    place = place_of(word, ())
+    place = resolve_source(word, ())
     assert place.kind == "model", "it has a model_index.json, of a kind"
     load_model(Family, ModelSettings(path=place.path))
 
@@ -145,7 +145,7 @@ def test_metrics_are_read_only_from_regular_files(put: Callable[[Path], Path], t
     put(folder.metrics)
     metrics_log.truncate(folder, 0)  # an irregular file is left unchanged
     with pytest.raises(CheckpointError) as caught:
-        run_report(folder)
+        write_run_report(folder)
     assert caught.value.code == "E1160"
 
 
@@ -153,7 +153,7 @@ def test_file_size_is_limited(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     with path.open("wb") as file:
         file.truncate(outside.SMALL + 1)
-    with pytest.raises(NoPlainFile, match="larger than 4,000,000 bytes, with 4,000,001"):
+    with pytest.raises(NotRegularFile, match="larger than 4,000,000 bytes, with 4,000,001"):
         outside.read_json(path)
     assert len(outside.read_bytes(path, limit=outside.SMALL + 1)) == outside.SMALL + 1
 

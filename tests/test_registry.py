@@ -21,7 +21,7 @@ def test_names_are_the_public_modules_of_a_folder_without_base(tmp_path: Path, m
     folder.mkdir()
     for name in ("base.py", "_shared.py", "__init__.py", "image_folder.py", "csv.py", "notes.txt"):
         (folder / name).write_text("")
-    monkeypatch.setattr(registry, "_HERE", tmp_path)
+    monkeypatch.setattr(registry, "_ROOT", tmp_path)
     assert registry.names("kinds") == ("csv", "image-folder")
 
 
@@ -31,7 +31,7 @@ def test_compat_folder_registers_its_entry_points(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, trainer.__name__, trainer)
     (tmp_path / "compat" / "of_nobody").mkdir(parents=True)
     (tmp_path / "compat" / "of_nobody" / "__init__.py").touch()
-    monkeypatch.setattr(registry, "_HERE", tmp_path)
+    monkeypatch.setattr(registry, "_ROOT", tmp_path)
     assert registry.names("kinds") == ("far-off",)
     assert registry.find("kinds", "far_off").__name__ == "mezzotint.errors"
 

@@ -16,7 +16,7 @@ import pytest
 from mezzotint import durable
 from mezzotint.errors import CheckpointError, RecipeError, StorageError
 from mezzotint.reports.curves import read_metrics
-from mezzotint.reports.run_report import summary
+from mezzotint.reports.run_report import summarize_run
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.callbacks.metrics_log import Lines
 from mezzotint.training.callbacks.progress_line import ConsoleLog
@@ -213,7 +213,7 @@ def test_irregular_history_is_refused_before_it_is_read(kind: str, tmp_path: Pat
     readers: dict[Path, Callable[[], object]] = {
         folder.history: folder.attempts,
         folder.metrics: lambda: read_metrics(folder),
-        folder.bad_steps: lambda: summary(folder),
+        folder.bad_steps: lambda: summarize_run(folder),
     }
     for place, read in readers.items():
         match kind:

@@ -62,7 +62,7 @@ def cell(recipe: Recipe, size: Size, kind: str) -> str:
     return "; or ".join(f"{_settings(way)}{way.memory.step / 1e9:.1f} GB{_host(way)}" for way in fitting_ways)
 
 
-def _settings(way: fitting.Way) -> str:
+def _settings(way: fitting.FittingSettings) -> str:
     words = [f"{path}={_plain(value)}" for path, value in way.settings.items()]
     return f"`{' '.join(words)}`: " if words else ""
 
@@ -73,7 +73,7 @@ def _plain(value: object) -> str:
     return str(value).lower()
 
 
-def _host(way: fitting.Way) -> str:
+def _host(way: fitting.FittingSettings) -> str:
     return f" (and {way.memory.on_host / 1e9:.0f} GB of host memory)" if way.memory.on_host else ""
 
 

@@ -25,7 +25,7 @@ WORD_LIST = (
     "a an the this that these those of on in at by to from with without and or not near over under behind above below "
     "beside between front back left right top bottom side middle center corner next two one three four five six seven "
     "some many several few no its his her their is are was be has have "
-    "photo photograph image image drawing painting illustration sketch render portrait landscape close up view scene "
+    "photo photograph picture image drawing painting illustration sketch render portrait landscape close up view scene "
     "shot style cartoon watercolor oil pixel art black white monochrome color colour colorful bright dark light pale "
     "deep red green blue yellow orange purple violet pink brown grey gray gold golden silver cyan magenta beige "
     "circle square triangle rectangle star cross ring line dot shape disc diamond stripe spot pattern texture gradient "

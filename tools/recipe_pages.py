@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from mezzotint.settings.reading.paths import sections, settings
-from mezzotint.settings.reference import ON_RESUME, default_text, type_words
+from mezzotint.settings.reference import ON_RESUME, default_text, describe_type
 
 LARGE = 1600
 """Bytes of a section's table from which on it has a page of its own, although it is inside another section."""
@@ -55,6 +55,6 @@ def _table(section: str) -> list[str]:
     head = [f"## `{section}`" if section else "## Top", "", about, ""]
     head += ["| setting | type | default | on resume | what it does |", "|---|---|---|---|---|"]
     for row in inside:
-        cells = (f"`{row.path}`", type_words(row.shape), f"`{default_text(row)}`", row.change, row.help)
+        cells = (f"`{row.path}`", describe_type(row.shape), f"`{default_text(row)}`", row.change, row.help)
         head.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return [*head, ""]

@@ -185,7 +185,7 @@ def tag_table() -> list[str]:
 
 
 def flag_table(dialect: Any) -> list[str]:
-    """Every option of a dialect: its default there, what it decides here."""
+    """Every option of a dialect: its default, the setting that it decides."""
     rows = []
     for row in dialect.rows:
         came = f" ({row.since})" if row.since else ""

@@ -18,15 +18,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO, cast
 
 from mezzotint import __version__, startup
-from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, VisibleStream, most_alike
+from mezzotint.errors import (
+    MezzotintError,
+    OutOfMemory,
+    RecipeError,
+    Stopped,
+    StorageError,
+    VisibleStream,
+    find_closest,
+)
 from mezzotint.tasks.reading.commands import COMMANDS, Command
 from mezzotint.tasks.reading.parser import parser_of
 
 INTERRUPTED = 130
 """Exit status of Ctrl-C outside a run: 128 + SIGINT."""
 
-_LESS_MEMORY = "close other programs, or use smaller batches (run.micro_batch keeps the mathematics the same)"
-_MEANT = {
+_MEMORY_HINT = "close other programs, or use smaller batches (run.micro_batch keeps the mathematics the same)"
+_SIMILAR_COMMANDS = {
     "resume": "train", "continue": "train", "fit": "train", "finetune": "train", "run": "train", "validate": "check",
     "generate": "sample", "draw": "sample", "txt2img": "sample", "list": "ls", "copy": "cp",
 }  # fmt: skip
@@ -42,7 +50,7 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line and returns its exit status. argv: the words after the program's name.
+    """Runs a command line and returns its exit status. argv: the arguments after the program's name.
 
     0 done; 1 a bug; 2 the request, the data or the files are wrong; 3 training diverged; 4 storage; 5 out of memory;
     6 a peer process was lost; 128 + n a signal.
@@ -70,37 +78,39 @@ def _report(error: BaseException) -> int:
     """Prints an error and returns its exit status."""
     match error:
         case Stopped():
-            _complain(str(error))
+            _print_error(str(error))
             return 128 + error.signal_number
         case MezzotintError():
-            _complain("\n".join([str(error), *filter(None, getattr(error, "__notes__", ()))]))
+            _print_error("\n".join([str(error), *filter(None, getattr(error, "__notes__", ()))]))
             return error.exit_status
         case KeyboardInterrupt():
-            _complain("interrupted")
+            _print_error("interrupted")
             return INTERRUPTED
         case MemoryError():
-            _complain(f"error[E1750]: this process ran out of memory; {_LESS_MEMORY}")
+            _print_error(f"error[E1750]: this process ran out of memory; {_MEMORY_HINT}")
             return OutOfMemory.exit_status
         case OSError() if error.errno in _STORAGE:
-            _complain(f"error[E1701]: {error.filename or 'a file'} cannot be written: {error.strerror}")
+            _print_error(f"error[E1701]: {error.filename or 'a file'} cannot be written: {error.strerror}")
             return StorageError.exit_status
         case OSError() if error.errno == errno.ENAMETOOLONG:
-            _complain(f"error[E1012]: {str(error.filename)[:80]}… is too long for a path; give another path")
+            _print_error(f"error[E1012]: {str(error.filename)[:80]}… is too long for a path; give another path")
             return RecipeError.exit_status
         case RuntimeError() if str(error) == _NO_HOME:
-            _complain("error[E1012]: a path starts with ~ and names no home folder of this machine; give another path")
+            _print_error(
+                "error[E1012]: a path starts with ~ and names no home folder of this machine; give another path"
+            )
             return RecipeError.exit_status
         case RuntimeError() if "can't allocate memory" in str(error):  # torch's message, on a CPU
-            _complain(f"error[E1750]: this process ran out of memory ({_asked_for(error)}); {_LESS_MEMORY}")
+            _print_error(f"error[E1750]: this process ran out of memory ({_requested_bytes(error)}); {_MEMORY_HINT}")
             return OutOfMemory.exit_status
     import traceback
 
-    _complain("".join(traceback.format_exception(error)).rstrip())
-    _complain("this is a bug in Mezzotint; please report it with the lines above")
+    _print_error("".join(traceback.format_exception(error)).rstrip())
+    _print_error("this is a bug in Mezzotint; please report it with the lines above")
     return 1
 
 
-def _asked_for(error: Exception) -> str:
+def _requested_bytes(error: Exception) -> str:
     """How many bytes torch tried to allocate, from its message."""
     match = re.search(r"tried to allocate \d+ bytes", str(error))
     return match[0] if match else "the system has no more"
@@ -114,7 +124,7 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[0] in ("--version", "-V"):
         print(f"mezzotint {__version__}")
         return 0
-    command, rest = _command(arguments[0], arguments[1:]), arguments[1:]
+    command, rest = _find_command(arguments[0], arguments[1:]), arguments[1:]
     ours = rest[: rest.index("--")] if "--" in rest else rest
     if "-h" in ours or "--help" in ours:
         _print(parser_of(command))
@@ -135,16 +145,16 @@ def _dispatch(arguments: list[str]) -> int:
         raise
 
 
-def _command(name: str, rest: Sequence[str]) -> Command:
-    """The command with this name. rest: the words after it. Raises RecipeError E1012 with the nearest name."""
+def _find_command(name: str, rest: Sequence[str]) -> Command:
+    """The command with this name. rest: the arguments after it. Raises RecipeError E1012 with the nearest name."""
     commands = {command.name: command for command in COMMANDS}
     if name in commands:
         return commands[name]
-    near = most_alike(name, commands)
-    if name in _MEANT:
+    near = find_closest(name, commands)
+    if name in _SIMILAR_COMMANDS:
         import shlex
 
-        hint = f"did you mean `{shlex.join(['mezzotint', _MEANT[name], *rest])}`?"
+        hint = f"did you mean `{shlex.join(['mezzotint', _SIMILAR_COMMANDS[name], *rest])}`?"
     elif near:
         hint = f"did you mean `mezzotint {near}`?"
     elif name.endswith((".yaml", ".yml")):
@@ -188,7 +198,7 @@ def _print(parser: ArgumentParser) -> None:
         parser.print_help(sys.stdout.stream if isinstance(sys.stdout, VisibleStream) else sys.stdout)
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     """Writes to stderr; an error that cannot be printed still ends with its status."""
     try:
         if sys.stderr is not None and not sys.stderr.closed:

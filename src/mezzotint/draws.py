@@ -22,12 +22,12 @@ def key(seed: int, purpose: str, *where: int | str) -> int:
     """The 64-bit address of one draw.
 
     seed: the run's seed, any integer. purpose: what is drawn ("order", "crop", "noise", …). where: integers and texts
-    that identify the place. Equal arguments give equal keys on every machine and version; different ones give unrelated
+    that identify the draw. Equal arguments give equal keys on every machine and version; different ones give unrelated
     keys.
     """
     state = _mix((seed & _MASK) ^ text_key(purpose))
-    for place in where:
-        number = text_key(place) if isinstance(place, str) else place & _MASK
+    for part in where:
+        number = text_key(part) if isinstance(part, str) else part & _MASK
         state = _mix((state + _GOLDEN + number) & _MASK)
     return state
 
@@ -36,8 +36,8 @@ def keys(seed: int, purpose: str, *where: int | str | NDArray[Any]) -> NDArray[n
     """`key` over arrays: integer arrays among `where` are broadcast together; equal to `key` element by element."""
     state: Any = np.uint64(_mix((seed & _MASK) ^ text_key(purpose)))
     with np.errstate(over="ignore"):
-        for place in where:
-            number = np.uint64(text_key(place)) if isinstance(place, str) else _as_uint64(place)
+        for part in where:
+            number = np.uint64(text_key(part)) if isinstance(part, str) else _as_uint64(part)
             state = _mix_array(state + np.uint64(_GOLDEN) + number)
     return np.atleast_1d(np.asarray(state, dtype=np.uint64))
 
@@ -78,7 +78,7 @@ def _mix_array(z: Any) -> Any:
     return z
 
 
-def _as_uint64(place: int | NDArray[Any]) -> Any:
-    if isinstance(place, int):
-        return np.uint64(place & _MASK)
-    return place.astype(np.int64).view(np.uint64) if place.dtype.kind == "i" else place.astype(np.uint64)
+def _as_uint64(value: int | NDArray[Any]) -> Any:
+    if isinstance(value, int):
+        return np.uint64(value & _MASK)
+    return value.astype(np.int64).view(np.uint64) if value.dtype.kind == "i" else value.astype(np.uint64)

@@ -68,10 +68,10 @@ def sync(path: Path) -> None:
 _ASIDE = re.compile(r"\.(?P<name>.+?)(\.removed|\.scratch)?\.(?P<pid>\d+)-(?P<host>[0-9a-f]{8})\.partial", re.DOTALL)
 
 
-def aside_of(path: Path, what: str = "") -> Path:
+def temporary_path(path: Path, suffix: str = "") -> Path:
     """The hidden temporary name next to `path` for this process: `.NAME.PID-HOST.partial`, the only pattern of
-    temporary files and folders. what: distinguishes several for one name, `removed` or `scratch`."""
-    ending = f"{'.' if what else ''}{what}.{os.getpid()}-{_host()}.partial"
+    temporary files and folders. suffix: distinguishes several for one name, `removed` or `scratch`."""
+    ending = f"{'.' if suffix else ''}{suffix}.{os.getpid()}-{_host()}.partial"
     return path.with_name(f".{_shorten(path.name, len(ending))}{ending}")
 
 
@@ -86,8 +86,8 @@ def _host() -> str:
 
 
 def sweep(folder: Path, name: str | None = None) -> list[str]:
-    """Removes temporary files of dead processes of this machine (`aside_of`) from a folder; returns their names. name:
-    only those of this file. Files of other machines stay, which may still write them."""
+    """Removes temporary files of dead processes of this machine (`temporary_path`) from a folder; returns their names.
+    name: only those of this file. Files of other machines stay, which may still write them."""
     removed: list[str] = []
     try:
         entries = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".partial")]
@@ -117,11 +117,11 @@ def _is_alive(pid: int) -> bool:
 
 
 @contextmanager
-def scratch_beside(path: Path) -> Iterator[Path]:
+def temporary_folder(path: Path) -> Iterator[Path]:
     """A temporary folder next to `path` for the duration of the block; what a killed process has left of it is removed
     first. Raises OSError."""
     sweep(path.parent, path.name)
-    folder = aside_of(path, "scratch")
+    folder = temporary_path(path, "scratch")
     _remove(folder)
     folder.mkdir(0o700)
     try:
@@ -131,24 +131,24 @@ def scratch_beside(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def swapped_in(path: Path, *, durably: bool = True) -> Iterator[Path]:
+def replace_atomically(path: Path, *, durably: bool = True) -> Iterator[Path]:
     """A temporary name next to `path`, in an existing folder, for writing a file or a folder. At the end it replaces
     `path`, complete and synced; when the block fails, it is removed and `path` stays as it was.
 
     durably: whether it must survive a power cut. Raises OSError.
     """
-    aside = aside_of(path)
+    aside = temporary_path(path)
     _remove(aside)
     try:
         yield aside
-        take_place(aside, path, durably=durably)
+        move_into_place(aside, path, durably=durably)
     except BaseException:
         with suppress(OSError):
             _remove(aside)
         raise
 
 
-def take_place(aside: Path, path: Path, *, durably: bool = True) -> None:
+def move_into_place(aside: Path, path: Path, *, durably: bool = True) -> None:
     """Renames a temporary file or folder to `path`, replacing what is there. Raises OSError."""
     if durably:
         sync(aside)
@@ -172,7 +172,7 @@ def _swap(aside: Path, path: Path) -> Path:
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
-    before = aside_of(path, "removed")
+    before = temporary_path(path, "removed")
     os.replace(path, before)
     try:
         os.replace(aside, path)
@@ -197,8 +197,8 @@ def _exchange(one: Path, other: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, *, needed: int | None = None, durably: bool = True) -> Iterator[Path]:
-    """`swapped_in` that raises StorageError. needed: bytes."""
-    with storage_errors(path, needed=needed), swapped_in(path, durably=durably) as aside:
+    """`replace_atomically` that raises StorageError. needed: bytes."""
+    with storage_errors(path, needed=needed), replace_atomically(path, durably=durably) as aside:
         yield aside
 
 
@@ -251,7 +251,7 @@ def write_new(
     if replaces and not path.is_dir():
         write_file(path, data)
         return
-    aside = aside_of(path)
+    aside = temporary_path(path)
     refuse_taken(path, code=code, remedy=remedy)
     with storage_errors(path, needed=len(data)):
         try:
@@ -304,10 +304,10 @@ def open_own(path: Path, mode: str, *, buffering: int = -1) -> IO[bytes]:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise
-        raise _not_ours(path) from error
+        raise _not_regular_error(path) from error
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise _not_ours(path)
+            raise _not_regular_error(path)
         return open(handle, mode, buffering)
     except BaseException:
         os.close(handle)
@@ -319,18 +319,18 @@ def read_own_lines(path: Path) -> list[dict[str, Any]]:
     Raises CheckpointError E1160 if it is not a regular file, and OSError."""
     try:
         return outside.read_lines(path, within=path.parent)
-    except outside.NoPlainFile as error:
-        raise _not_ours(path, str(error.strerror).removeprefix("it is ")) from error
+    except outside.NotRegularFile as error:
+        raise _not_regular_error(path, str(error.strerror).removeprefix("it is ")) from error
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise _not_ours(path) from error
+        raise _not_regular_error(path) from error
 
 
-def _not_ours(path: Path, what: str = "not a regular file") -> CheckpointError:
-    what = "a link" if path.is_symlink() else what
+def _not_regular_error(path: Path, kind: str = "not a regular file") -> CheckpointError:
+    kind = "a link" if path.is_symlink() else kind
     return CheckpointError(
-        f"{path}: is {what}, and a run writes only to its own regular files; remove it, or choose another run.name",
+        f"{path}: is {kind}, and a run writes only to its own regular files; remove it, or choose another run.name",
         code="E1160",
     )
 
@@ -363,7 +363,7 @@ def sha256(path: Path) -> str:
 def remove_tree(folder: Path) -> None:
     """Removes a folder of ours: it is first renamed to a hidden name, so that no reader finds half of it, not even
     after a power cut."""
-    aside = aside_of(folder, "removed")
+    aside = temporary_path(folder, "removed")
     try:
         os.replace(folder, aside)
     except FileNotFoundError:
@@ -388,15 +388,15 @@ def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
     except OSError as error:
         if error.errno in FULL:
             size = f", {needed:,} bytes are needed" if needed else ""
-            code, what = "E1701", f"the disk is full{size}, {free_bytes(path.parent):,} are free; make room or"
+            code, problem = "E1701", f"the disk is full{size}, {free_bytes(path.parent):,} are free; make room or"
         elif error.errno in _REFUSED:
-            code, what = "E1702", f"may not be written ({os.strerror(error.errno)}); change its permissions or"
+            code, problem = "E1702", f"may not be written ({os.strerror(error.errno)}); change its permissions or"
         elif error.errno in (errno.EEXIST, errno.ENOTDIR):
-            code, what = "E1703", f"{error.filename or path} is a file, and a folder is needed; move it away, or"
+            code, problem = "E1703", f"{error.filename or path} is a file, and a folder is needed; move it away, or"
         elif error.errno == errno.ENOENT and not path.parent.exists():
-            code, what = "E1520", f"{path.parent} does not exist any more; restore it, or"
+            code, problem = "E1520", f"{path.parent} does not exist any more; restore it, or"
         elif error.errno in _FAILED:
-            code, what = "E1700", f"the disk failed ({os.strerror(error.errno)}); check the disk, or"
+            code, problem = "E1700", f"the disk failed ({os.strerror(error.errno)}); check the disk, or"
         else:
             raise
-        raise StorageError(f"{path}: {what} choose another run.folder", code=code) from error
+        raise StorageError(f"{path}: {problem} choose another run.folder", code=code) from error

@@ -1,7 +1,7 @@
 """Errors that users can fix: their kinds, exit status and messages. Their stable codes are in `codes/`.
 
-A message says where, what and what to do, in one sentence. These errors are printed without a traceback; any other
-exception is a bug in Mezzotint, printed with its traceback and exit status 1.
+A message says what happened, where, and what to do, in one sentence. These errors are printed without a traceback; any
+other exception is a bug in Mezzotint, printed with its traceback and exit status 1.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ _LONGEST = 200
 """Longer names are not compared: nothing is similar to them, and it would take long."""
 
 
-def most_alike(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The known name most similar to another, if any. cutoff: the minimal similarity, from 0 to 1 (equal)."""
+def find_closest(name: str, options: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The option most similar to a name, if any. cutoff: the minimal similarity, from 0 to 1 (equal)."""
     import difflib  # imported late: a correct name does not need it
 
     if len(name) > _LONGEST:
         return None
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    near = difflib.get_close_matches(name, list(options), n=1, cutoff=cutoff)
     return near[0] if near else None
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
-    """The end of a sentence about an unknown name: the most similar known one, or `otherwise`."""
-    near = most_alike(name, known, cutoff=cutoff)
+def did_you_mean(name: str, options: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
+    """The end of a sentence about an unknown name: the most similar option, or `otherwise`."""
+    near = find_closest(name, options, cutoff=cutoff)
     return f"did you mean {near}?" if near is not None else otherwise
 
 
@@ -70,13 +70,13 @@ class VisibleStream:
 class Problem(NamedTuple):
     """One problem in a file or a request.
 
-    where: the recipe path or file it concerns; what: the sentence; remedy: what to write instead ("" if `what` contains
+    where: the recipe path or file it concerns; message: the sentence; remedy: the correction ("" if `message` contains
     it); code: `E…`, which `codes/` explains; line: 1-based line in the file, or None for the command line or a default;
     is_default: whether the value is a default.
     """
 
     where: str
-    what: str
+    message: str
     remedy: str = ""
     code: str = "E1000"
     line: int | None = None
@@ -124,11 +124,11 @@ class RecipeError(MezzotintError):
             return super().__str__()
         many = f"{len(self.problems)} problem{'s' if len(self.problems) > 1 else ''}"
         lines = [f"{self.message} has {many}"]
-        place = max((len(_line(p)) for p in self.problems), default=0)
+        line_width = max((len(_line(p)) for p in self.problems), default=0)
         width = max(min(len(p.where), _LONGEST) for p in self.problems)
         for p in self.problems:
             remedy = f"; {p.remedy}" if p.remedy else ""
-            lines.append(f"  {_line(p):<{place}}  {p.where[:_LONGEST]:<{width}}  {p.code} {p.what}{remedy}")
+            lines.append(f"  {_line(p):<{line_width}}  {p.where[:_LONGEST]:<{width}}  {p.code} {p.message}{remedy}")
         text = "\n".join([*lines, *([f"  {self.closing}"] if self.closing else [])])
         return "\n".join(map(escape_line, text.split("\n")))
 

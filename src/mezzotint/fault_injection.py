@@ -1,4 +1,4 @@
-"""Named points where a test may inject a fault. In a normal run `reach` costs one look at an empty dictionary.
+"""Named points where a test may inject a fault. In a normal run `reach` costs one lookup in an empty dictionary.
 
 A fault is given as `MEZZOTINT_FAULT=point@count:action` (several separated by commas): the `count`-th time that the
 point is reached, the action happens. Actions: `kill` (SIGKILL to this process), `term`, `int`, `usr1`, `raise` (an
@@ -58,8 +58,8 @@ def arm(text: str) -> None:
     point or action."""
     _armed.clear()
     for part in filter(None, text.split(",")):
-        place, _, action = part.partition(":")
-        point, _, count = place.partition("@")
+        location, _, action = part.partition(":")
+        point, _, count = location.partition("@")
         if point not in POINTS:
             raise ValueError(f"there is no point {point!r}; known: {', '.join(POINTS)}")
         if action.partition("=")[0] not in (*_SIGNALS, "raise", "enospc", "sleep"):
@@ -68,7 +68,7 @@ def arm(text: str) -> None:
 
 
 def reach(point: str) -> None:
-    """Marks that execution is at a named point; injects the fault that a test has armed there, if any."""
+    """Marks that execution is at a named point; injects the fault that a test has armed for it, if any."""
     if not _armed:
         return
     assert point in POINTS, point

@@ -44,15 +44,15 @@ _NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
-class NoPlainFile(OSError):
+class NotRegularFile(OSError):
     """The path is a pipe, a device, a folder, or a file that is too large. `strerror` says which."""
 
-    def __init__(self, path: Path, what: str) -> None:
-        super().__init__(errno.EINVAL, what, str(path))
+    def __init__(self, path: Path, message: str) -> None:
+        super().__init__(errno.EINVAL, message, str(path))
 
 
 def leads_out(path: Path, folder: Path) -> bool:
-    """Whether links make `path` lead to a place outside `folder`."""
+    """Whether links make `path` lead outside `folder`."""
     real, top = os.path.realpath(path), os.path.realpath(folder)
     return real != top and not real.startswith(top.rstrip("/") + "/")
 
@@ -61,17 +61,17 @@ def open_plain(path: Path, *, limit: int | None = None, within: Path | None = No
     """Opens a regular file of at most `limit` bytes for reading. Never blocks. within: a folder that links must not
     lead out of.
 
-    Raises FileNotFoundError and other OSErrors, NoPlainFile.
+    Raises FileNotFoundError and other OSErrors, NotRegularFile.
     """
     if within is not None and leads_out(path, within):
-        raise NoPlainFile(path, "it is a link that leads out of its folder")
+        raise NotRegularFile(path, "it is a link that leads out of its folder")
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise NoPlainFile(path, _no_plain_file(status))
+            raise NotRegularFile(path, _no_plain_file(status))
         if limit is not None and status.st_size > limit:
-            raise NoPlainFile(path, f"it is larger than {limit:,} bytes, with {status.st_size:,}")
+            raise NotRegularFile(path, f"it is larger than {limit:,} bytes, with {status.st_size:,}")
         return open(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -95,7 +95,7 @@ def read_bytes(path: Path, *, limit: int = SMALL, within: Path | None = None) ->
         while len(content) <= limit and (more := file.read(1 << 20)):
             content += more
     if len(content) > limit:  # it has grown meanwhile, or the system reports no size
-        raise NoPlainFile(path, f"it is larger than {limit:,} bytes")
+        raise NotRegularFile(path, f"it is larger than {limit:,} bytes")
     return content
 
 

@@ -26,7 +26,7 @@ from types import ModuleType
 
 from mezzotint.errors import RecipeError, did_you_mean
 
-_HERE = Path(__file__).parent
+_ROOT = Path(__file__).parent
 _NO_CHOICES = ("base", "shared")
 
 
@@ -69,8 +69,8 @@ def find(folder: str, name: str) -> ModuleType:
 
 def unknown_choice(folder: str, name: str) -> str:
     """The message for a name that is not among the choices of a kind."""
-    known = names(folder)
-    hint = did_you_mean(name, known, f"known: {', '.join(known) or 'none'}")
+    choices = names(folder)
+    hint = did_you_mean(name, choices, f"known: {', '.join(choices) or 'none'}")
     return f"there is no {name!r} among {folder.split('/')[-1]}; {hint}"
 
 
@@ -85,7 +85,7 @@ class _Choice:
 
     def about(self) -> str:
         if self.path is not None:
-            return _head(self.path)
+            return _summarize(self.path)
         top = self.module.partition(".")[0]
         missing = "" if importlib.util.find_spec(top) is not None else f", whose module {top} is missing"
         return f"from the package {self.origin}{missing}"
@@ -96,11 +96,15 @@ def _choices(folder: str) -> dict[str, _Choice]:
     packages."""
     package = ".".join(("mezzotint", *folder.split("/")))
     group = package.replace("mezzotint.data.", "mezzotint.").replace("mezzotint.training.", "mezzotint.")
-    return _of_packages(group, tuple(sys.path)) | _of_compat(group, _HERE) | _of_folder(_HERE / folder, package)
+    return (
+        _choices_in_packages(group, tuple(sys.path))
+        | _choices_in_compat(group, _ROOT)
+        | _choices_in_folder(_ROOT / folder, package)
+    )
 
 
 @lru_cache(maxsize=64)
-def _of_folder(folder: Path, package: str) -> dict[str, _Choice]:
+def _choices_in_folder(folder: Path, package: str) -> dict[str, _Choice]:
     """The choices in a folder by name. The folder is listed once per process."""
     paths = [*folder.glob("*.py"), *(init for init in folder.glob("*/__init__.py") if _has_imports(init))]
     stems = [(path.parent.name if path.name == "__init__.py" else path.stem, path) for path in paths]
@@ -112,7 +116,7 @@ def _of_folder(folder: Path, package: str) -> dict[str, _Choice]:
 
 
 @lru_cache(maxsize=64)
-def _of_compat(group: str, root: Path) -> dict[str, _Choice]:
+def _choices_in_compat(group: str, root: Path) -> dict[str, _Choice]:
     """The choices that folders of `compat/` add to a group, by name."""
     choices = {}
     for init in sorted(root.glob("compat/*/__init__.py")):
@@ -123,7 +127,7 @@ def _of_compat(group: str, root: Path) -> dict[str, _Choice]:
 
 
 @lru_cache(maxsize=64)
-def _of_packages(group: str, _path: tuple[str, ...]) -> dict[str, _Choice]:
+def _choices_in_packages(group: str, _path: tuple[str, ...]) -> dict[str, _Choice]:
     """The choices that other installed packages add to a group, by name. _path: `sys.path`, which the cache depends
     on."""
     choices = {}
@@ -138,7 +142,7 @@ def _has_imports(init: Path) -> bool:
     return any(isinstance(node, ast.ImportFrom) for node in ast.parse(init.read_text(encoding="utf-8")).body)
 
 
-def _head(path: Path) -> str:
+def _summarize(path: Path) -> str:
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     first = " ".join((docstring or "").partition("\n\n")[0].split())
     named = re.sub(r"^The \w+ `[\w-]+`: ", "", re.sub(r" \([^()]*arXiv:[^()]*\)", "", first))

@@ -52,14 +52,14 @@ def refuse_older_checkpoint(checkpoint: Path) -> None:
     _refuse_older(checkpoint, "checkpoint", CHECKPOINT_SCHEMA, OLDER_CHECKPOINT_SCHEMAS)
 
 
-def _refuse_older(path: Path, what: str, current: int, older: tuple[int, ...]) -> None:
+def _refuse_older(path: Path, kind: str, current: int, older: tuple[int, ...]) -> None:
     try:
         schema = outside.read_json(path / "manifest.json", limit=outside.LISTED)["schema"]
     except (OSError, ValueError, KeyError, TypeError):
         return
     if schema in older:
         raise CheckpointError(
-            f"{path}: an older version wrote this {what} (format {schema}, this version reads {current}); continue it "
+            f"{path}: an older version wrote this {kind} (format {schema}, this version reads {current}); continue it "
             f"with commit {LAST_READER}, the last that reads it, or start a new run",
             code="E1521",
         )
@@ -109,7 +109,7 @@ class RunFolder:
             with durable.storage_errors(self.path):
                 for folder in self._folders:
                     self._new += _make_folders(folder)
-                probe = durable.aside_of(self.path / "probe")
+                probe = durable.temporary_path(self.path / "probe")
                 durable.write_file(probe, b"can this folder be written?")
                 probe.unlink()
         except BaseException:
@@ -136,7 +136,7 @@ class RunFolder:
         """Removes what `open` has created, parents included, if nothing has happened yet: a refused start leaves no
         trace. Only while the lock is held, so that the removed file is our own. A folder that has replaced ours
         stays."""
-        if self.loss():
+        if self.describe_loss():
             return
         (self.path / "lock").unlink(missing_ok=True)
         if self._is_used:
@@ -150,10 +150,10 @@ class RunFolder:
         self._lock = Lock(self.path / "lock")
         return self._lock
 
-    def loss(self) -> str:
+    def describe_loss(self) -> str:
         """Why the folder that this process holds cannot be written any more: it is gone, was replaced by another one,
         or became read-only. "" if it can. Two system calls, for every step."""
-        if self._lock is not None and not self._lock.is_there():
+        if self._lock is not None and not self._lock.has_name():
             return f"{self.path}: disappeared or was replaced by another folder while the run was writing to it"
         if self._lock is not None and not os.access(self.path, os.W_OK):
             return f"{self.path}: cannot be written any more; its disk or its permissions have changed"
@@ -193,7 +193,7 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = self._acquire()
-        while not self.is_there():  # the last holder has just removed the file, so ours locks nothing
+        while not self.has_name():  # the last holder has just removed the file, so ours locks nothing
             self._file.close()
             self._file = self._acquire()
         self._file.truncate(0)
@@ -217,7 +217,7 @@ class Lock:
             ) from error
         return self._file
 
-    def is_there(self) -> bool:
+    def has_name(self) -> bool:
         """Whether the locked file still has its name."""
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), os.lstat(self._path))

@@ -95,10 +95,10 @@ class TextEmbedding:
     pooled: Tensor | None = None
     lengths: tuple[int, ...] | None = None
 
-    def to(self, place: device | str) -> TextEmbedding:
+    def to(self, target: device | str) -> TextEmbedding:
         """A copy on a device."""
-        mask, pooled = (None if t is None else t.to(place) for t in (self.mask, self.pooled))
-        return replace(self, states=self.states.to(place), mask=mask, pooled=pooled)
+        mask, pooled = (None if t is None else t.to(target) for t in (self.mask, self.pooled))
+        return replace(self, states=self.states.to(target), mask=mask, pooled=pooled)
 
     def zero_samples(self, dropped: Tensor | None) -> TextEmbedding:
         """Zeros for some samples, states and pooled. dropped: (B,) bool, or None for none of them."""
@@ -220,9 +220,9 @@ class Condition:
 @dataclass(frozen=True, slots=True)
 class Noised:
     """Noisy latents. x_0, noise, x_t: (B, C, …). model_input: x_t after input scaling. model_t: (B,) the model's time
-    input; level: (B,) t or sigma. begun: (B,) bool, clips with first-frame conditioning, whose first latent frame has
-    no noise; None for none of them. host_level: (B,) the same as `level` on the host, if it was drawn there; None
-    otherwise."""
+    input; level: (B,) t or sigma. has_first_frame: (B,) bool, clips with first-frame conditioning, whose first latent
+    frame has no noise; None for none of them. host_level: (B,) the same as `level` on the host, if it was drawn there;
+    None otherwise."""
 
     x_0: Tensor
     noise: Tensor
@@ -230,7 +230,7 @@ class Noised:
     model_input: Tensor
     model_t: Tensor
     level: Tensor
-    begun: Tensor | None = None
+    has_first_frame: Tensor | None = None
     host_level: Tensor | None = None
 
 

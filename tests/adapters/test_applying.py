@@ -62,10 +62,10 @@ def test_tensor_of_later_file_is_changed_only_by_adapters_after_it(merge: Any) -
     before, after = ones("b", 1.0, 0), ones("b", 2.0, 1)
     merged = merge(before, after)
     assert torch.equal(merged.values("unet", WEIGHTS)["b.weight"], torch.full((3, 3), 2.0))
-    assert merged.changing("unet", "b.weight") == [after]
-    assert merged.changing("unet", "b.bias") == []
-    assert merged.changing("unet", "a.weight") == []
-    assert merge(ones("a", 0.0, 1)).changing("unet", "a.weight") == [], "strength 0 changes nothing"
+    assert merged.find_changing("unet", "b.weight") == [after]
+    assert merged.find_changing("unet", "b.bias") == []
+    assert merged.find_changing("unet", "a.weight") == []
+    assert merge(ones("a", 0.0, 1)).find_changing("unet", "a.weight") == [], "strength 0 changes nothing"
 
 
 def test_sum_is_float32_when_an_output_dtype_is_requested(merge: Any, monkeypatch: pytest.MonkeyPatch) -> None:

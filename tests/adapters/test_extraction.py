@@ -28,7 +28,7 @@ def test_difference_of_the_given_rank_is_extracted_exactly(shape: tuple[int, ...
     base = sampled(*shape)
     difference = 0.1 * (sampled(shape[0], 3, seed=1) @ sampled(3, base[0].numel(), seed=2)).reshape(shape)
     adapter, (remainder,) = extraction.extract_lora([(LAYER, base, base + difference)], RankRule(3))
-    within(adapter.modules[LAYER].adapted(base), base + difference, roundings=64)
+    within(adapter.modules[LAYER].merge_into(base), base + difference, roundings=64)
     assert remainder.rank == 3
     assert remainder.share < 1e-5
     assert remainder.norm == pytest.approx(float(difference.norm()), rel=1e-4)
@@ -81,7 +81,7 @@ def test_equal_layers_get_no_adapter() -> None:
     base = sampled(4, 4)
     assert extraction.extract_lora([(LAYER, base, base.clone())], RankRule(2)) == (Adapter({}), [])
     nearly = base + 1e-4
-    assert not extraction.extract_lora([(LAYER, base, nearly)], RankRule(2), least=1e-3)[0].modules
+    assert not extraction.extract_lora([(LAYER, base, nearly)], RankRule(2), threshold=1e-3)[0].modules
 
 
 def test_resizing_to_the_same_or_a_larger_rank_changes_nothing() -> None:
@@ -103,4 +103,4 @@ def test_dora_is_resized_by_its_change_of_the_base() -> None:
     adapter: Any = Adapter({LAYER: AdapterModule("lora", tensors, alpha=3.0)})
     whole, _ = extraction.resize_adapter(adapter, RankRule(12), {LAYER: base}, {LAYER: (12, 20)})
     assert not whole.modules[LAYER].is_dora
-    within(whole.modules[LAYER].adapted(base), adapter.modules[LAYER].adapted(base), roundings=128)
+    within(whole.modules[LAYER].merge_into(base), adapter.modules[LAYER].merge_into(base), roundings=128)

@@ -316,5 +316,5 @@ def test_column_magnitudes_are_read_for_any_kind(tmp_path: Path) -> None:
     adapter = files.read(tmp_path / "a.safetensors", names)
     assert any("a magnitude for each column" in note for note in adapter.notes)
     (module,) = adapter.modules.values()
-    adapted = module.adapted(torch.randn(6, 4, 3, 3, generator=draw))
+    adapted = module.merge_into(torch.randn(6, 4, 3, 3, generator=draw))
     torch.testing.assert_close(torch.linalg.vector_norm(adapted, dim=(0, 2, 3)), lengths.flatten())

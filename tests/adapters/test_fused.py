@@ -44,8 +44,8 @@ def test_split_fused_layer_changes_each_part_like_the_whole(kind: str) -> None:
     whole = module(kind, sum(ROWS), 0)
     weight = torch.randn(sum(ROWS), WIDTH)
     parts = fused.split(whole, ROWS)
-    adapted = [part.adapted(rows) for part, rows in zip(parts, weight.split(ROWS), strict=True) if part is not None]
-    torch.testing.assert_close(torch.cat(adapted), whole.adapted(weight))
+    adapted = [part.merge_into(rows) for part, rows in zip(parts, weight.split(ROWS), strict=True) if part is not None]
+    torch.testing.assert_close(torch.cat(adapted), whole.merge_into(weight))
     assert all(part is not None and part.fits((rows, WIDTH)) for part, rows in zip(parts, ROWS, strict=True))
     joined = fused.join(parts, ROWS)
     assert joined is not None
@@ -64,8 +64,8 @@ def test_joined_parts_are_block_diagonal_and_split_back_to_their_ranks(
     assert joined is not None
     assert joined.rank == sum(part.rank for part in parts)
     weight = torch.randn(sum(ROWS), WIDTH)
-    expected = torch.cat([part.adapted(rows) for part, rows in zip(parts, weight.split(ROWS), strict=True)])
-    torch.testing.assert_close(joined.adapted(weight), expected)
+    expected = torch.cat([part.merge_into(rows) for part, rows in zip(parts, weight.split(ROWS), strict=True)])
+    torch.testing.assert_close(joined.merge_into(weight), expected)
     back = [part for part in fused.split(joined, ROWS) if part is not None]
     assert [part.rank for part in back] == [part.rank for part in parts]
     for part, original in zip(back, parts, strict=True):
@@ -100,5 +100,5 @@ def test_swapping_halves_swaps_the_adapted_rows(kind: str) -> None:
     weight = torch.randn(8, WIDTH)
     swapped = fused.swap_halves(plain, (8, WIDTH))
     turned = torch.cat([weight[4:], weight[:4]])
-    expected = plain.adapted(weight)
-    torch.testing.assert_close(swapped.adapted(turned), torch.cat([expected[4:], expected[:4]]))
+    expected = plain.merge_into(weight)
+    torch.testing.assert_close(swapped.merge_into(turned), torch.cat([expected[4:], expected[:4]]))

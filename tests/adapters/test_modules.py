@@ -32,7 +32,7 @@ def test_weight_matches_lycoris_forward_pass(case: str) -> None:
     module, base = module_of(case), TENSORS[f"{case}.base"]
     assert module.scale == pytest.approx(CASES[case]["scale"])
     assert module.rank == CASES[case]["rank"] or case == "lokr_conv"  # two full factors have no rank
-    adapted = module.adapted(base)
+    adapted = module.merge_into(base)
     if base.ndim == 2:
         within(adapted, TENSORS[f"{case}.effective_weight"], roundings=40)
     else:
@@ -81,14 +81,14 @@ def test_scale_is_alpha_over_the_rank_or_its_root(
 
 def test_strength_interpolates_between_base_and_trained_weight() -> None:
     for module in (lora(alpha=3.0), lora(alpha=3.0, dora=True)):
-        whole = module.adapted(WEIGHT) - WEIGHT
-        assert torch.equal(module.adapted(WEIGHT, 0.0), WEIGHT)
-        within(module.adapted(WEIGHT, -0.5), WEIGHT - 0.5 * whole, roundings=8)
+        whole = module.merge_into(WEIGHT) - WEIGHT
+        assert torch.equal(module.merge_into(WEIGHT, 0.0), WEIGHT)
+        within(module.merge_into(WEIGHT, -0.5), WEIGHT - 0.5 * whole, roundings=8)
 
 
 def test_dora_rows_have_the_stored_magnitudes() -> None:
     module = lora(dora=True)
-    within(row_lengths(module.adapted(WEIGHT)), module.tensors[MAGNITUDE], roundings=8)
+    within(row_lengths(module.merge_into(WEIGHT)), module.tensors[MAGNITUDE], roundings=8)
 
 
 @pytest.mark.parametrize("weight", [WEIGHT, WEIGHT[:, :, None, None]], ids=["matrix", "pointwise convolution"])
@@ -115,6 +115,6 @@ def test_magnitudes_of_another_row_count_do_not_fit() -> None:
 
 def test_adapted_weight_is_float32_for_float16_files() -> None:
     half = lora(alpha=8.0).to(torch.float16)
-    assert half.adapted(WEIGHT.half()).dtype == torch.float32
+    assert half.merge_into(WEIGHT.half()).dtype == torch.float32
     assert half.parameters == 2 * 6 + 5 * 2
     assert math.isclose(half.scale, 4.0)

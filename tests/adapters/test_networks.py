@@ -112,7 +112,7 @@ def test_exported_lokr_changes_weights_like_in_training(
     module = read_off(network, shape)["0"]
     assert " ".join(sorted(module.tensors)) == leaves
     trained = network(inputs)
-    network[0].base_layer.weight.copy_(module.adapted(weight))
+    network[0].base_layer.weight.copy_(module.merge_into(weight))
     within(network[0].base_layer(inputs), trained, roundings=400)
 
 
@@ -157,7 +157,7 @@ def test_loaded_layers_train_in_the_form_of_their_file(kind: Any) -> None:
         assert module.tensors.keys() == modules[case].tensors.keys()
         assert module.scale == modules[case].scale
         inputs = sampled(2, weights[case].shape[1], *(5,) * (weights[case].ndim - 2))
-        expected = layer_with(modules[case].adapted(weights[case]))(inputs)
+        expected = layer_with(modules[case].merge_into(weights[case]))(inputs)
         within(network[case](inputs), expected, roundings=400, name=case)
         network[case](inputs).sum().backward()
     assert all(each.parameter.grad is not None for each in networks.adapter_parameters(network))

@@ -149,7 +149,7 @@ def test_adapters_of_other_tools_can_be_trained_further(record: str) -> None:
     assert written.modules.keys() == trained.initial.modules.keys()
     for layer, module in written.modules.items():
         weight = torch.randn(trained.names.weights[layer], generator=torch.Generator().manual_seed(0))
-        torch.testing.assert_close(module.adapted(weight), trained.initial.modules[layer].adapted(weight))
+        torch.testing.assert_close(module.merge_into(weight), trained.initial.modules[layer].merge_into(weight))
 
 
 MATRIX = LayerName("unet", "mid_block.attentions.0.transformer_blocks.0.attn1.to_q")

@@ -133,7 +133,7 @@ class Broken(Plain):
         (np.zeros((8, 8, 3), np.uint8), r"sample 0 .* is ndarray, not \(image, caption\)"),
         ((np.zeros((8, 8), np.uint8), "a"), r"array of uint8 \(8, 8\)"),
         ((np.zeros((8, 8, 3), np.float32), "a"), "array of float32"),
-        ((3, "a"), "a int as its image"),
+        ((3, "a"), "an image of type int"),
     ],
 )
 def test_sample_of_a_wrong_type_is_named(sample: object, what: str) -> None:
@@ -146,7 +146,7 @@ def test_duplicate_keys_are_refused() -> None:
         def key(self, index: int) -> str:
             return "same"
 
-    with pytest.raises(mz.RecipeError, match="3 keys more than once"):
+    with pytest.raises(mz.RecipeError, match="3 repeated keys"):
         mz.train(tiny("a"), dataset=Same())
 
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from mezzotint.board import report, words
+from mezzotint.board import formatting, report
 from mezzotint.board.guard import AccessPolicy
 from support.board_runs import Board, opened, write_run
 
@@ -137,12 +137,12 @@ def test_every_page_of_a_damaged_run_answers(board: Board, name: str) -> None:
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_run_has_a_report(board: Board, name: str) -> None:
-    text, _ = report.of_run(board.pages.places.folders[0] / name)
+    text, _ = report.render_run(board.pages.roots.folders[0] / name)
     assert text.encode("utf-8")
 
 
 @pytest.mark.parametrize("seconds", [1e300, -1e300, 2.0**70, float("inf"), float("nan")])
 def test_times_outside_the_calendar_are_left_out(seconds: float) -> None:
-    assert words.moment(seconds) == words.duration(seconds) == ""
-    assert ">1970-01-01 00:00 UTC<" in words.moment(1.0)
-    assert words.duration(3700.0) == "1 h 1 min"
+    assert formatting.format_moment(seconds) == formatting.format_duration(seconds) == ""
+    assert ">1970-01-01 00:00 UTC<" in formatting.format_moment(1.0)
+    assert formatting.format_duration(3700.0) == "1 h 1 min"

@@ -212,7 +212,7 @@ def test_a_million_samples_are_opened_paged_and_searched(tmp_path: Path, monkeyp
 def test_thumbnails_are_created_once_and_stored(board: Board) -> None:
     status, _, headers = board.ask("/thumb?run=0/runs/run&row=1")
     assert (status, headers["content-type"]) == (200, "image/webp")
-    (memo,) = (board.pages.places.folders[0] / "cache").rglob("memo.sqlite")
+    (memo,) = (board.pages.roots.folders[0] / "cache").rglob("memo.sqlite")
     asked: list[str] = []
     with pytest.MonkeyPatch.context() as context:
         context.setattr(thumbnails, "_webp", lambda *words, **options: asked.append("made"))

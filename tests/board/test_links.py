@@ -56,7 +56,7 @@ PAGES = (
 def test_pages_and_report_do_not_follow_links(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs" / "run")
     link_out(run, tmp_path / "outside")
-    text, left_out = report.of_run(run)
+    text, left_out = report.render_run(run)
     for word in (SECRET, "step-00000098", "123,456,789", "data:image"):
         assert word not in text.replace("data:image/svg", "")
     assert {f"{name}: a link that leads out of the run folder" for name in (*FILES, "samples", "exports")} < {*left_out}
@@ -100,7 +100,7 @@ def test_only_links_that_stay_in_the_run_are_followed(tmp_path: Path) -> None:
     shown = images.previews(run)
     assert shown.steps == [0, 30, 60, 80]
     assert SECRET not in shown.prompts.values()
-    assert SECRET not in report.of_run(run)[0]
+    assert SECRET not in report.render_run(run)[0]
     assert runs.exports(run) == []
     assert len(shown.drawn) == 16, "two prompts, two weights, four steps"
 

@@ -68,7 +68,7 @@ def test_report_names_what_it_leaves_out(
 def test_report_of_many_large_images_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "run")
     monkeypatch.setattr(images, "downscale", lambda file, side: bytes(3_000_000))
-    text, left_out = report.of_run(folder)
+    text, left_out = report.render_run(folder)
     assert len(text.encode()) < report.MOST
     assert any("images" in one for one in left_out)
 
@@ -86,7 +86,7 @@ def test_playlist_in_place_of_a_clip_opens_no_other_file(tmp_path: Path, monkeyp
         return real(path, *words, **named)
 
     monkeypatch.setattr(outside, "open_plain", watched)
-    text, left_out = report.of_run(folder)
+    text, left_out = report.render_run(folder)
     assert "00-raw.png" in read
     assert not [name for name in read if name.endswith(".mp4")]
     assert "data:video" not in text
@@ -106,7 +106,7 @@ def test_steps_are_chosen_from_the_ends_to_the_middle(
         (folder / "samples" / f"step-{step:08d}").rmdir()
     monkeypatch.setattr(images, "downscale", lambda file, side: b"small")
     monkeypatch.setattr(report, "_IMAGES", most * len("data:image/webp;base64,c21hbGw="))
-    text, _ = report.of_run(folder)
+    text, _ = report.render_run(folder)
     chosen = {int(step) for step in re.findall(r'"(\d{8})/00-raw\.png": ?"data:', text)}
     assert chosen == set([8, 0, 5, 3, 6, 2, 4, 1, 7][:most])
 
@@ -135,7 +135,7 @@ def test_home_folder_is_shown_as_a_tilde(tmp_path: Path, monkeypatch: pytest.Mon
         file.write(json.dumps(event) + "\n")
     (tmp_path / "by-link").symlink_to(home)
     for place in (run, tmp_path / "by-link" / "runs" / "fox"):
-        text, _ = report.of_run(place)
+        text, _ = report.render_run(place)
         assert re.findall(re.escape(str(home)) + r"\w*", text) == [f"{home}ine"]
         assert "mezzotint train ~/runs/fox/recipe.yaml" in text
         assert "~/the boy" in text

@@ -58,4 +58,4 @@ def test_images_are_framed_and_filtered(open_page: Callable[..., Any], tmp_path:
         page.fill("input[name=text]", "image 1")
         page.keyboard.press("Enter")
         page.wait_for_selector("text=1 of 6 samples")
-        assert "<script>window.hit=1" in page.locator(".sample .words").inner_text()
+        assert "<script>window.hit=1" in page.locator(".sample .caption").inner_text()

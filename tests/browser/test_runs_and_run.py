@@ -57,8 +57,8 @@ def test_runs_are_listed_with_their_states_and_a_new_one_appears(
     table = page.locator("[aria-label=Differences]").inner_text()
     assert "optim.lr" in table
     assert "0.0002" in table
-    assert page.locator("#beside figure img").count() == 4
-    assert page.locator("#beside h3").count() == 0
+    assert page.locator("#compared-previews figure img").count() == 4
+    assert page.locator("#compared-previews h3").count() == 0
     shots(page, "compare")
 
 
@@ -200,11 +200,11 @@ def test_runs_with_only_ema_previews_are_compared(open_page: Callable[..., Any],
             file.unlink()
     with opened(tmp_path) as board:
         page = open_page(board).go("/compare?run=0/one&run=0/two")
-        page.wait_for_selector("#beside > .prompt img")
-        assert page.locator("#beside > .prompt").count() == 1
-        texts = page.eval_on_selector_all("#beside figcaption", "all => all.map(one => one.textContent)")
+        page.wait_for_selector("#compared-previews > .prompt img")
+        assert page.locator("#compared-previews > .prompt").count() == 1
+        texts = page.eval_on_selector_all("#compared-previews figcaption", "all => all.map(one => one.textContent)")
         assert texts == [f"{name}, step 60, averaged weights" for name in ("one", "two", "one")]
-        page.locator("#beside > .prompt img").first.click()
+        page.locator("#compared-previews > .prompt img").first.click()
         page.wait_for_url("**/file?run=0%2Fone*")
 
 
@@ -250,7 +250,7 @@ def test_markup_in_names_is_shown_as_text(open_page: Callable[..., Any], tmp_pat
         page = open_page(board).go(f"/run?run={quote('0/' + name)}")
         page.wait_for_selector("#charts canvas")
         assert name in page.locator("h1").inner_text()
-        assert page.locator("#previews .words").nth(1).inner_text() == SCRIPT
+        assert page.locator("#previews .caption").nth(1).inner_text() == SCRIPT
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), pytest.param(2560, "dark", marks=pytest.mark.slow)])

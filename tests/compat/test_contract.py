@@ -137,7 +137,7 @@ def test_refused_flag_is_an_error_with_a_reason(lines: Lines, flags: list[str]) 
         word = f"--{flag}" if row.form == "switch" else f"--{flag}=77123"
         with pytest.raises(RecipeError) as caught:
             lines.translate(word)
-        assert [(p.where, p.code, p.what) for p in caught.value.problems] == [(f"--{flag}", "E1018", row.about)]
+        assert [(p.where, p.code, p.message) for p in caught.value.problems] == [(f"--{flag}", "E1018", row.about)]
         assert "77123" not in str(caught.value), "it may be a secret"
 
 
@@ -163,7 +163,7 @@ def test_empty_value_is_refused_unless_the_flag_allows_it(lines: Lines) -> None:
     texts = [row for row in lines.dialect.rows if row.form == "text" and not row.may_be_empty]
     with pytest.raises(RecipeError) as caught:
         lines.dialect.translate([f"--{row.flag}=" for row in texts], ALONE)
-    empty = {p.where for p in caught.value.problems if p.code == "E1017" and p.what.startswith("has an empty value")}
+    empty = {p.where for p in caught.value.problems if p.code == "E1017" and p.message.startswith("has an empty value")}
     assert empty == {f"--{row.flag}" for row in texts}
 
 

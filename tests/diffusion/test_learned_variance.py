@@ -104,7 +104,7 @@ def test_noise_offset_is_part_of_the_target() -> None:
 
 def test_unsupported_learned_variance_settings_are_refused(record: dict[str, Tensor]) -> None:
     with pytest.raises(AssertionError, match="pure noise"):
-        Posterior.of(SCHEDULE.rescaled_to_zero_terminal_snr())
+        Posterior.of(SCHEDULE.rescale_to_zero_terminal_snr())
     with pytest.raises(RecipeError, match="ends in pure noise") as met:
         objective("v", zero_terminal_snr=True).loss(record["in.model_output"], noised(record), torch.ones(4))
     assert met.value.code == "E1465"

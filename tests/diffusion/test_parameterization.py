@@ -20,23 +20,23 @@ def test_exact_prediction_gives_the_exact_velocity(kind: str) -> None:
     x_0, eps = (torch.randn(3, 4, 2, 2, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
     alpha_bar, sigma = SCHEDULE.alpha_bar[T], sigma_at(T, SCHEDULE)
     x_t = prediction.add_noise(x_0, eps, alpha_bar)
-    shown, time = form.seen(x_t, T, SCHEDULE)
+    shown, time = form.make_inputs(x_t, T, SCHEDULE)
     torch.testing.assert_close(
         shown, form.model_input(x_0 + sigma.view(-1, 1, 1, 1) * eps, sigma), rtol=1e-4, atol=1e-4
     )
     assert torch.equal(time, 0.25 * sigma.log() if form.takes_log_sigma else T)
     velocity = form.as_velocity(form.target(x_0, eps, sigma), x_t, T, SCHEDULE)
     torch.testing.assert_close(velocity, prediction.velocity(x_0, eps, alpha_bar), rtol=1e-3, atol=1e-3)
-    assert form.solved == "v"
+    assert form.solver_prediction == "v"
 
 
 def test_other_predictions_pass_through_unchanged() -> None:
     form, x = Parameterization("epsilon"), torch.ones(3, 4, 2, 2)
-    shown, time = form.seen(x, T, SCHEDULE)
+    shown, time = form.make_inputs(x, T, SCHEDULE)
     assert shown is x
     assert time is T
     assert form.as_velocity(x, x, T, SCHEDULE) is x
-    assert (form.solved, Parameterization("v", time_input="log-sigma").takes_log_sigma) == ("epsilon", True)
+    assert (form.solver_prediction, Parameterization("v", time_input="log-sigma").takes_log_sigma) == ("epsilon", True)
 
 
 def test_levels_between_timesteps_are_interpolated() -> None:

@@ -15,7 +15,7 @@ SIGMA = torch.tensor([0.01, 0.5, 1.0, 80.0])
 @pytest.mark.parametrize("kind", ["epsilon", "v", "edm", "v-edm"])
 def test_scaled_input_has_unit_deviation_at_every_level(kind: ScalingName) -> None:
     deviation = 0.5 if kind == "edm" else 1.0
-    factors = preconditioning.scaling(kind, SIGMA)
+    factors = preconditioning.compute_scaling(kind, SIGMA)
     torch.testing.assert_close(factors.c_in * (SIGMA**2 + deviation**2).sqrt(), torch.ones(4))
     assert (kind.endswith("edm")) == bool(torch.equal(factors.c_noise, 0.25 * SIGMA.log()))
 
@@ -23,7 +23,7 @@ def test_scaled_input_has_unit_deviation_at_every_level(kind: ScalingName) -> No
 def test_exact_noise_prediction_recovers_the_latents() -> None:
     x_0, eps = torch.full((4, 1), 0.3), torch.full((4, 1), -2.0)
     x_sigma = x_0 + SIGMA[:, None] * eps
-    factors = preconditioning.scaling("epsilon-unscaled", SIGMA)
+    factors = preconditioning.compute_scaling("epsilon-unscaled", SIGMA)
     assert torch.equal(factors.c_in, torch.ones(4))
     torch.testing.assert_close(preconditioning.denoise(eps, x_sigma, factors), x_0, rtol=1e-4, atol=2e-5)
 

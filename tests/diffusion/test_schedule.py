@@ -36,7 +36,7 @@ def test_config_table_equals_diffusers_bitwise(config: dict[str, Any]) -> None:
 
 
 def test_trained_betas_restore_the_table() -> None:
-    rescaled = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
+    rescaled = Schedule.scaled_linear().rescale_to_zero_terminal_snr()
     again = Schedule.from_config({"trained_betas": rescaled.betas().tolist()})
     assert torch.equal(again.alpha_bar, rescaled.alpha_bar)
 
@@ -49,13 +49,13 @@ def test_betas_of_a_table_restore_it() -> None:
 
 def test_zero_terminal_snr_keeps_first_and_zeroes_last() -> None:
     plain = Schedule.scaled_linear()
-    rescaled = plain.rescaled_to_zero_terminal_snr()
+    rescaled = plain.rescale_to_zero_terminal_snr()
     assert (plain.zero_terminal, rescaled.zero_terminal) == (False, True)
     assert rescaled.alpha_bar[0] == pytest.approx(plain.alpha_bar[0].item(), rel=1e-6)
     assert rescaled.alpha_bar[-1] == 0
     assert rescaled.snr[-1] == 0
     assert rescaled.betas()[-1] == 1
-    assert rescaled.rescaled_to_zero_terminal_snr() is rescaled
+    assert rescaled.rescale_to_zero_terminal_snr() is rescaled
     assert torch.isfinite(rescaled.snr).all()
     assert rescaled.sigma[-1] == pytest.approx(4096, rel=1e-6)
 
@@ -68,7 +68,7 @@ def test_snr_and_sigma_agree() -> None:
 
 
 def test_moving_to_a_device_keeps_values_without_sync() -> None:
-    rescaled = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
+    rescaled = Schedule.scaled_linear().rescale_to_zero_terminal_snr()
     moved = rescaled.to("meta")  # reading a number there is an error
     assert moved.alpha_bar.device.type == "meta"
     assert moved.zero_terminal
@@ -80,7 +80,7 @@ def test_moving_to_a_device_keeps_values_without_sync() -> None:
 @given(st.lists(st.floats(1e-5, 0.5), min_size=2, max_size=30))
 def test_any_betas_give_a_decreasing_rescalable_table(betas: list[float]) -> None:
     schedule = Schedule.from_betas(betas)
-    rescaled = schedule.rescaled_to_zero_terminal_snr()
+    rescaled = schedule.rescale_to_zero_terminal_snr()
     for table in (schedule.alpha_bar, rescaled.alpha_bar):
         assert (table[1:] <= table[:-1]).all()
         assert (table >= 0).all()

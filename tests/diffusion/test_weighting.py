@@ -48,7 +48,7 @@ def test_the_three_forms_differ_where_they_should() -> None:
     ],
 )
 def test_pure_noise_has_the_documented_weight(kind: str, form: str, expected: float) -> None:
-    snr = Schedule.scaled_linear().rescaled_to_zero_terminal_snr().snr
+    snr = Schedule.scaled_linear().rescale_to_zero_terminal_snr().snr
     assert min_snr(snr, 5.0, kind, form)[-1].item() == expected
 
 

@@ -1,4 +1,4 @@
-"""What the rows share; see `support/effect_fixtures.py`."""
+"""Fixtures of all rows; see `support/effect_fixtures.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ prepare, feed, noisy = effect_fixtures.prepare, effect_fixtures.feed, effect_fix
 
 @pytest.fixture(scope="session")
 def worlds() -> list[Any]:
-    """The one world of these tests, once it is made; names of runs differ between all files."""
+    """The shared world of these tests, or empty before it is created; names of runs differ between all files."""
     return []
 
 

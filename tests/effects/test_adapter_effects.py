@@ -1,4 +1,4 @@
-"""Rows of the section `model.adapter`: what is put on which layers, how it begins, and what is written of it."""
+"""Rows of the section `model.adapter`: kinds, layers, initialisation, export."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def module(ready: Any, name: str = QUERY) -> Any:
     return next(one for layer, one in layers.items() if name.endswith(f"/{layer.path}"))
 
 
-# breaks if the kind did not say which factors are trained
+# breaks if the kind does not decide which factors are trained
 @pytest.mark.effect("model.adapter.kind")
 @pytest.mark.parametrize(
     ("kind", "leaves"),
@@ -56,7 +56,7 @@ def test_adapter_kind_selects_the_trained_factors(prepare: Prepare, kind: str, l
     step = ready.step()
     assert step.largest("denoiser") > 0, "and it moves"
     after = dict(ready.family.parts()["denoiser"].named_parameters())
-    assert all(torch.equal(after[name], weight) for name, weight in frozen.items()), "and nothing else does"
+    assert all(torch.equal(after[name], weight) for name, weight in frozen.items()), "and no other weight"
     assert {p.grad is None for p in after.values()} == {True}
 
 
@@ -64,20 +64,20 @@ def test_without_adapter_kind_there_is_no_adapter(prepare: Prepare) -> None:
     assert prepare().trainer.model.adapter is None
 
 
-# breaks if the rank were fixed
+# breaks if the rank is fixed
 @pytest.mark.effect("model.adapter.rank")
 def test_rank_is_the_inner_dimension(prepare: Prepare) -> None:
     assert [module(prepare(**LORA | {"model__adapter__rank": rank})).rank for rank in (1, 5)] == [1, 5]
 
 
-# breaks if alpha did not scale what is added, or stood for 1 where it is left out
+# breaks if alpha does not scale the update, or defaults to 1
 @pytest.mark.effect("model.adapter.alpha")
 def test_alpha_over_rank_is_the_scale(prepare: Prepare) -> None:
     assert module(prepare(**LORA)).scale == 1
     assert module(prepare(**LORA, model__adapter__alpha=1)).scale == 0.25
 
 
-# breaks if other layers got an adapter, or a part's own word held for all
+# breaks if other layers get an adapter, or the word of one part applies to all parts
 @pytest.mark.effect("model.adapter.targets")
 def test_targets_accept_presets_and_patterns(prepare: Prepare) -> None:
     def layers(targets: str, **settings: Any) -> set[str]:
@@ -106,7 +106,7 @@ def test_targets_without_a_match_are_refused(prepare: Prepare, targets: str, sen
     assert caught.value.code == "E1437"
 
 
-# breaks if a pattern's rank were not its layers', or the first that fits held
+# breaks if a pattern's rank does not apply to its layers, or the first matching pattern has priority
 @pytest.mark.effect("model.adapter.rank_pattern", "model.adapter.alpha_pattern")
 def test_last_matching_pattern_sets_rank_and_alpha(prepare: Prepare) -> None:
     ready = prepare(
@@ -119,7 +119,7 @@ def test_last_matching_pattern_sets_rank_and_alpha(prepare: Prepare) -> None:
     assert [each.scale for each in of.values()] == [1, 3 / 8, 1]
 
 
-# breaks if the two factors were always as even as can be
+# breaks if the two factors are always as equal as possible
 @pytest.mark.effect("model.adapter.factor")
 def test_factor_is_the_size_of_the_smaller_lokr_matrix(prepare: Prepare) -> None:
     lokr = LORA | {"model__adapter__kind": "lokr", "model__adapter__rank": 2}
@@ -127,7 +127,7 @@ def test_factor_is_the_size_of_the_smaller_lokr_matrix(prepare: Prepare) -> None
     assert module(prepare(**lokr, model__adapter__factor=2)).tensors["lokr_w1"].shape == (2, 2)
 
 
-# breaks if the first matrix stayed whole, or what is written were not what was trained
+# breaks if the first matrix is not decomposed, or the exported weights are not the trained ones
 @pytest.mark.effect("model.adapter.decompose_both")
 def test_decompose_both_factorizes_both_lokr_matrices(prepare: Prepare) -> None:
     lokr = LORA | {"model__adapter__kind": "lokr", "model__adapter__rank": 1, "model__adapter__alpha": 3}
@@ -150,7 +150,7 @@ def test_decompose_both_factorizes_both_lokr_matrices(prepare: Prepare) -> None:
     assert resumed.step().largest("denoiser") > 0
 
 
-# breaks if nothing were dropped, or by draws that come one after the other
+# breaks if nothing is dropped, or draws depend on earlier ones
 @pytest.mark.effect("model.adapter.dropout")
 @pytest.mark.parametrize("kind", ["lora", "dora"])
 def test_adapter_dropout_is_independent_of_batch_splits(prepare: Prepare, kind: str) -> None:
@@ -160,13 +160,13 @@ def test_adapter_dropout_is_independent_of_batch_splits(prepare: Prepare, kind: 
 
     plain, dropped = gradients(), gradients(model__adapter__dropout=0.5)
     assert not torch.equal(plain[f"{QUERY}.lora_up.weight"], dropped[f"{QUERY}.lora_up.weight"])
-    torch.rand(7)  # what else is drawn does not matter, nor how a batch is cut, nor what is computed again
+    torch.rand(7)  # independent of other draws, of how a batch is split, and of recomputing
     again = gradients(model__adapter__dropout=0.5, run__micro_batch=1, run__gradient_checkpointing__enabled=True)
     for name, gradient in dropped.items():
         within(again[name], gradient, roundings=256)
 
 
-# breaks if every kind of beginning were the same, or pissa changed what the model computes
+# breaks if all kinds of initialisation are the same, or pissa changes the model's output
 @pytest.mark.effect("model.adapter.init")
 def test_adapter_init_sets_the_first_factor(prepare: Prepare) -> None:
     wide = LORA | {"model__adapter__rank": 8}
@@ -183,7 +183,7 @@ def test_adapter_init_sets_the_first_factor(prepare: Prepare) -> None:
     assert float(torch.linalg.matrix_norm(weight, 2)) < float(torch.linalg.matrix_norm(original, 2))
 
 
-# breaks if changes could grow beyond it, or short ones were stretched
+# breaks if the norm of changes can exceed it, or small changes are enlarged
 @pytest.mark.effect("model.adapter.max_norm")
 @pytest.mark.parametrize("kind", ["lora", "loha", "lokr"])
 def test_max_norm_bounds_the_change_of_a_layer(prepare: Prepare, kind: str) -> None:
@@ -201,7 +201,7 @@ def test_max_norm_bounds_the_change_of_a_layer(prepare: Prepare, kind: str) -> N
         assert after == pytest.approx(min(before, 0.05), rel=1e-3)
 
 
-# breaks if a setting reached the model's own weights beside the adapter, or the adapter no more
+# breaks if a setting trains the model's own weights in addition to the adapter, or no longer trains the adapter
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
@@ -239,7 +239,7 @@ def test_adapter_trains_under_other_settings(
     assert all("lora_" in name or name.endswith("dora_scale") for name in before)
 
 
-# breaks if the file were not read, or took other ranks and alphas than its own
+# breaks if the file is not read, or other ranks and alphas than the file's are used
 @pytest.mark.effect("model.adapter.path")
 @pytest.mark.parametrize("layout", ["diffusers", "kohya"])
 def test_adapter_path_resumes_from_either_layout(prepare: Prepare, tmp_path: Path, layout: Any) -> None:
@@ -250,18 +250,18 @@ def test_adapter_path_resumes_from_either_layout(prepare: Prepare, tmp_path: Pat
     writing.write(adapter.as_file(adapter_weights(first)), file, adapter.names, layout)
     second = prepare(model__adapter__path=file)
     for name, tensor in adapter_weights(first).items():
-        # diffusers' layout has the strength in its tensors: 3/2 is multiplied in, and divided out again
+        # diffusers' layout has the strength in its tensors: multiplied by 3/2 when written, divided when read
         within(adapter_weights(second)[name], tensor, roundings=2 if layout == "diffusers" else 0, of="each", name=name)
     layers = adapter.modules(adapter_weights(first))
     for layer, other in second.trainer.model.adapter.modules(adapter_weights(second)).items():
         assert other.scale == pytest.approx(layers[layer].scale)
-    assert "adapter" in second.job.host.identity.parts, "another file would be another run"
+    assert "adapter" in second.job.host.identity.parts, "another file makes another run"
     with pytest.raises(WeightsError, match=r"is of kind lora, but model\.adapter\.kind is dora") as caught:
         prepare(model__adapter__path=file, model__adapter__kind="dora")
     assert caught.value.code == "E1440"
 
 
-# breaks if the word did not travel with the file, or only one layout were ever written
+# breaks if the trigger word is not written into the file, or only one layout is ever written
 @pytest.mark.effect("model.adapter.trigger", "run.export.adapter")
 def test_adapter_files_of_both_layouts_have_metadata(prepare: Prepare) -> None:
     ready = prepare(**LORA, model__adapter__trigger="sks fox", run__name="fox")

@@ -1,4 +1,4 @@
-"""Rows of the section `data` about folders that say how often, and about what becomes of a caption at each visit."""
+"""Rows of the section `data` for repeats in folder names, and for captions at each visit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def captions_of(fed: Any) -> list[str]:
     return [caption for batch in fed.batches() for caption in batch.captions]
 
 
-# breaks if the folders' numbers did not reach the plan, or their words the captions
+# breaks if the numbers of the folders do not reach the plan, or their words the captions
 @pytest.mark.effect("data.format")
 def test_format_kohya_reads_repeats_and_captions_from_folders(feed: Make, noisy: Make, tmp_path: Path) -> None:
     noisy(tmp_path / "set" / "3_red fox", [(32, 32)])
@@ -30,7 +30,7 @@ def test_format_kohya_reads_repeats_and_captions_from_folders(feed: Make, noisy:
     assert Counter(captions_of(feed(tmp_path / "set", format="kohya"))) == {"red fox": 3, "image 0": 2}
 
 
-# breaks if lines were joined, or another than the first were taken
+# breaks if lines are joined, or another line than the first is used
 @pytest.mark.effect("data.captions.lines")
 def test_captions_lines_first_takes_the_first(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
@@ -38,7 +38,7 @@ def test_captions_lines_first_takes_the_first(feed: Make, noisy: Make, tmp_path:
     assert captions_of(feed(folder, captions__lines="first", steps=3)) == ["one, of tags"] * 3
 
 
-# breaks if the prefix were left out, put before dropped captions, or moved with the tags
+# breaks if the prefix is missing, precedes dropped captions, or moves with the tags
 @pytest.mark.effect("data.captions.prefix")
 def test_captions_prefix_stays_first_in_every_caption(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
@@ -53,7 +53,7 @@ def test_captions_prefix_stays_first_in_every_caption(feed: Make, noisy: Make, t
     assert captions_of(feed(folder, captions__prefix="sks")) == ["sks"]
 
 
-# breaks if the chance were another one, first parts or kept tags fell out, or all visits lost the same
+# breaks if the probability differs, first parts or kept tags are dropped, or all visits lose the same tags
 @pytest.mark.effect("data.captions.tag_dropout", "data.captions.keep_tags")
 def test_captions_tag_dropout_drops_tags_by_their_share(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
@@ -69,7 +69,7 @@ def test_captions_tag_dropout_drops_tags_by_their_share(feed: Make, noisy: Make,
     assert {"a cat, three, one", "a cat, two, kept"} <= {", ".join(c.split(", ")[:3]) for c in both}
 
 
-# breaks if braces were read without being asked to, or one choice were likelier or the same at every visit
+# breaks if braces are interpreted by default, or one choice is likelier than others or the same at every visit
 @pytest.mark.effect("data.captions.wildcards")
 def test_captions_wildcards_choose_one_option(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
@@ -81,7 +81,7 @@ def test_captions_wildcards_choose_one_option(feed: Make, noisy: Make, tmp_path:
     assert all(abs(count - 40) < 24 for count in counts.values())  # four standard deviations
 
 
-# breaks if a cached run drew a caption that the cache does not keep, or one caption only
+# breaks if a cached run selects a caption that the cache does not have, or always the same one
 @pytest.mark.effect("data.cache.shuffles")
 def test_cache_shuffles_keeps_variants_of_random_captions(prepare: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(64, 64)] * 4)
@@ -131,7 +131,7 @@ def test_prefix_must_be_one_line() -> None:
         read_text('data: {captions: {prefix: "a\\nb"}}')
 
 
-# breaks if captions reach a batch as they were written, or if an index of uncleaned ones is taken for theirs
+# breaks if captions reach a batch as written, or an index of uncleaned captions is reused for cleaned ones
 @pytest.mark.effect("data.captions.clean")
 def test_captions_clean_applies_before_batching(
     feed: Callable[..., Any], noisy: Callable[..., Any], tmp_path: Path

@@ -1,4 +1,4 @@
-"""Rows of the section `data.clips`: which frames of a clip are seen, which clips are used, what stands beside them."""
+"""Rows of the section `data.clips`: frames of a clip, skipped clips, joined images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SQUARE = {"format": "videofolder", "buckets__shape": "square", "max_skipped": 1.
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
-    """A folder of clips: `a` and `b` of 12 frames, `short` of 3, `wide` and `large` of other shapes; ten a second."""
+    """A folder of clips: `a` and `b` of 12 frames, `short` of 3, `wide` and `large` of other sizes; 10 fps."""
     folder = tmp_path_factory.mktemp("films")
     for name, num, size in (
         ("a", 12, (48, 32)), ("b", 12, (48, 32)), ("short", 3, (48, 32)), ("wide", 6, (96, 32)), ("large", 6, (96, 96)),
@@ -58,7 +58,7 @@ def listed(films: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 def numbers(pixels: torch.Tensor) -> list[int]:
-    """The numbers that the frames of a clip (3, F, H, W) tell by their shade."""
+    """The frame numbers of a clip (3, F, H, W), encoded in its grey levels."""
     return [round(float((frame[:, -4:, -4:].mean() + 1) * 127.5) / SHADE) for frame in pixels.transpose(0, 1)]
 
 
@@ -80,7 +80,7 @@ def refusal(*words: str) -> str:
     return str(caught.value)
 
 
-# breaks if the number of frames were not the recipe's, or an even one were taken
+# breaks if the number of frames is not the recipe's, or an even number is accepted
 @pytest.mark.effect("data.clips.frames")
 def test_clip_frames_sets_frames_per_sample(feed: Make, listed: Make) -> None:
     path = listed("a.mp4")
@@ -90,14 +90,14 @@ def test_clip_frames_sets_frames_per_sample(feed: Make, listed: Make) -> None:
     assert "got 16; write 15 or 17" in refusal("data.clips.frames=16")
 
 
-# breaks if every frame were seen whatever the interval
+# breaks if all frames are used whatever the interval
 @pytest.mark.effect("data.clips.interval")
 def test_clip_interval_skips_frames(feed: Make, listed: Make) -> None:
     (drawn,) = seen(feed(listed("a.mp4"), **SQUARE, clips__frames=5, clips__interval=2))
     assert np.diff(drawn).tolist() == [2, 2, 2, 2]
 
 
-# breaks if a clip were waited for however long it comes no further, or one that comes further slowly were left out
+# breaks if a clip without progress never times out, or a slow one with progress does
 @pytest.mark.slow
 @pytest.mark.effect("data.decode_timeout")
 def test_hanging_clip_is_skipped_at_start_and_stops_a_run(
@@ -121,14 +121,14 @@ def test_hanging_clip_is_skipped_at_start_and_stops_a_run(
     wait_after_each_frame(20)
     with refused("E1233", r"'a\.mp4' .*: not decoded within 0\.2 s|'b\.mp4' .*: not decoded within 0\.2 s"):
         feed(path, **SQUARE, clips__frames=5, decode_timeout=0.2).batches()
-    os.utime(path / "b.mp4", (1, 1))  # looked at anew
+    os.utime(path / "b.mp4", (1, 1))  # probed again
     hasty = feed(path, **SQUARE, clips__frames=5, decode_timeout=0.2)
     asleep.set()
     assert len(hasty.catalogue) == 1
     assert "not decoded within 0.2 s" in reasons(hasty.report.skipped)["b.mp4"]
 
 
-# breaks if the rate were the clip's own
+# breaks if the rate is the clip's own
 @pytest.mark.effect("data.clips.fps")
 def test_clip_fps_is_independent_of_the_file(feed: Make, listed: Make) -> None:
     (sample,) = seen(feed(listed("a.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5))
@@ -138,7 +138,7 @@ def test_clip_fps_is_independent_of_the_file(feed: Make, listed: Make) -> None:
     assert "replaces data.clips.interval" in refusal("data.clips.fps=5", "data.clips.interval=2")
 
 
-# breaks if the place were drawn elsewhere, were another at the same visit, or the last where that is left out
+# breaks if the start is not drawn at random, differs at the same visit, or is the last possible one by default
 @pytest.mark.effect("data.clips.start")
 def test_clip_start_is_random_or_the_first_frame(feed: Make, listed: Make) -> None:
     path = listed("a.mp4")
@@ -154,7 +154,7 @@ def test_clip_start_is_random_or_the_first_frame(feed: Make, listed: Make) -> No
     assert starts("random", 8) == several[:8] != starts("random", 8, seed=1)
 
 
-# breaks if a short clip were used or left out whatever the recipe says
+# breaks if a short clip is used or skipped whatever the recipe says
 @pytest.mark.effect("data.clips.short")
 def test_short_clips_are_skipped_or_repeated(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "short.mp4")
@@ -164,7 +164,7 @@ def test_short_clips_are_skipped_or_repeated(feed: Make, listed: Make) -> None:
     assert [0, 0, 1, 1, 2] in seen(feed(path, **SQUARE, clips__frames=5, clips__short="repeat"))
 
 
-# breaks if a clip did not go to the most frames it has and then to its shape, or a batch mixed sizes
+# breaks if a clip is not assigned first to its maximum number of frames and then by shape, or a batch mixes sizes
 @pytest.mark.effect("data.clips.buckets")
 def test_clip_buckets_are_frames_height_and_width(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4", "wide.mp4", "large.mp4")
@@ -177,7 +177,7 @@ def test_clip_buckets_are_frames_height_and_width(feed: Make, listed: Make) -> N
     assert "the longest of data.clips.buckets has 5" in refusal("data.clips.buckets=[[5,32,32]]")
 
 
-# breaks if clips of any size were taken
+# breaks if clips of any size are used
 @pytest.mark.effect("data.clips.min_size", "data.clips.max_size", "data.clips.max_aspect")
 def test_clip_size_limits_skip_other_clips(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "wide.mp4", "large.mp4")
@@ -190,7 +190,7 @@ def test_clip_size_limits_skip_other_clips(feed: Make, listed: Make) -> None:
         assert not report.skipped
 
 
-# breaks if images came from elsewhere, were not those of their clip, or a number without a source were taken
+# breaks if images come from another source, are not those of their clip, or a number without a source is accepted
 @pytest.mark.effect("data.clips.images", "data.clips.images_from")
 def test_joined_images_come_from_clips_or_a_folder(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4")
@@ -211,7 +211,7 @@ def test_joined_images_come_from_clips_or_a_folder(feed: Make, listed: Make) -> 
     assert "more than a sample has frames" in refusal("data.clips.images=19", "data.clips.images_from=clips")
 
 
-# breaks if the images were not those of the path, or were read in another way than they are written down
+# breaks if the images are not those of the path, or are read in another format than theirs
 @pytest.mark.effect("data.clips.images_path", "data.clips.images_format")
 def test_joined_images_are_read_from_table_or_folder(feed: Make, listed: Make, films: Path) -> None:
     path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")
@@ -225,7 +225,7 @@ def test_joined_images_are_read_from_table_or_folder(feed: Make, listed: Make, f
         feed(path, **(usual | {"clips__images": 3}), clips__images_path=[str(images)], clips__images_format="metadata")
 
 
-# breaks if groups were drawn, the last were used, or drawn images were the same at every visit
+# breaks if groups are drawn at random, the last group is used, or drawn images are the same at every visit
 @pytest.mark.effect("data.clips.images_order")
 def test_joined_images_are_random_or_in_groups(feed: Make, listed: Make) -> None:
     images = listed(*(f"{number}.png" for number in range(5)), name="images")

@@ -1,4 +1,4 @@
-"""Rows of `sample.clip`: how long sampled clips are, and how they are written."""
+"""Rows of `sample.clip`: length and format of sampled clips."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sampled(folder: Path, *words: str) -> list[Path]:
     return sorted(folder.glob("*-seed*"))
 
 
-# breaks if the file has another length, rate or codec than asked, or does not say how it was sampled
+# breaks if the file has another length, rate or codec than requested, or does not record how it was sampled
 @pytest.mark.effect("sample.clip.frames", "sample.clip.rate", "sample.clip.codec", "sample.clip.quality")
 def test_sampled_clips_play_and_record_their_settings(tmp_path: Path) -> None:
     (one,) = sampled(tmp_path / "h264", "--frames=5", "--rate=12.5", "--seed=3")

@@ -1,4 +1,4 @@
-"""Every setting of the schema has a row here that shows its effect, and every row is of a setting that there is."""
+"""Every setting of the schema has a row here, a test of its effect, and every row names an existing setting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = (*CORE, *HERE.parent.glob("compat/*/effects/test_*.py"))
 
 
 def rows_in(source: str) -> set[str]:
-    """The settings named by `@pytest.mark.effect(…)` on the tests of a file; a test that is skipped shows nothing."""
+    """The settings named by `@pytest.mark.effect(…)` on the tests of a file; a skipped test does not count."""
     return {word for _, words in _rows(source) for word in words}
 
 
@@ -51,7 +51,7 @@ def _plain(call: ast.Call) -> bool:
 
 
 def leaves(schema: dict[str, Any]) -> set[str]:
-    """The dotted paths of everything in the JSON Schema that has no properties of its own."""
+    """The dotted paths of all leaves of the JSON Schema."""
 
     def sections(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if "$ref" in node:
@@ -76,7 +76,7 @@ def test_every_setting_has_a_row() -> None:
     shown = set[str]().union(*(rows_in(path.read_text()) for path in FILES))
     settings = {setting.path for setting in paths.settings()}
     assert settings - shown == set(), "settings without a row: write a test with @pytest.mark.effect that shows it"
-    assert shown - settings == set(), "rows of settings that are not there"
+    assert shown - settings == set(), "rows of settings that do not exist"
 
 
 def test_core_settings_have_rows_without_compat_folders() -> None:
@@ -111,7 +111,7 @@ def test_only_marks_on_running_tests_count() -> None:
     assert rows_in("def test_a(): ...") == set()
 
 
-# breaks if the version were any number: an old Mezzotint would read a later schema's recipe as its own
+# breaks if any version number is accepted: an old Mezzotint would read a later schema's recipe as its own
 @pytest.mark.effect("schema")
 def test_schema_accepts_only_version_1() -> None:
     assert read_text("schema: 1").recipe.version == 1

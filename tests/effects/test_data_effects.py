@@ -1,4 +1,4 @@
-"""Rows of the section `data`: which samples are seen, how they are placed, in what order, and what is cached."""
+"""Rows of the section `data`: samples, placements, order and caches."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def shapes(fed: Any) -> set[tuple[int, int]]:
     return {(b.pixels.shape[3], b.pixels.shape[2]) for b in fed.batches()}
 
 
-# breaks if only the first folder were read, or keys of two folders could be the same
+# breaks if only the first folder is read, or keys of two folders can be equal
 @pytest.mark.effect("data.path")
 def test_path_is_one_folder_or_several(feed: Make, noisy: Make, tmp_path: Path) -> None:
     one, two = noisy(tmp_path / "one", [(32, 32)] * 2), noisy(tmp_path / "two", [(32, 32)] * 3)
@@ -68,7 +68,7 @@ def test_path_is_one_folder_or_several(feed: Make, noisy: Make, tmp_path: Path) 
     ]  # fmt: skip
 
 
-# breaks if the format were fixed: an unknown one would be read as a folder of images
+# breaks if the format is fixed: an unknown one would be read as a folder of images
 @pytest.mark.effect("data.format")
 def test_format_is_found_by_its_name(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
@@ -77,7 +77,7 @@ def test_format_is_found_by_its_name(feed: Make, noisy: Make, tmp_path: Path) ->
         feed(folder, format="image-folders")
 
 
-# breaks if a fraction were rounded, or a folder's number did not reach its samples
+# breaks if a fraction is rounded, or a folder's number does not reach its samples
 @pytest.mark.effect("data.repeats")
 def test_repeats_counts_visits_per_epoch(feed: Make, noisy: Make, tmp_path: Path) -> None:
     one, two = noisy(tmp_path / "one", [(32, 32)] * 2), noisy(tmp_path / "two", [(32, 32)] * 2)
@@ -90,7 +90,7 @@ def test_repeats_counts_visits_per_epoch(feed: Make, noisy: Make, tmp_path: Path
     assert abs((counts == 3).mean() - 0.5) < three_sigma(0.5)
 
 
-# breaks if batches were cut at another number
+# breaks if batches have another size
 @pytest.mark.effect("data.batch_size")
 def test_batch_size_is_the_size_of_full_batches(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 6)
@@ -98,7 +98,7 @@ def test_batch_size_is_the_size_of_full_batches(feed: Make, noisy: Make, tmp_pat
         assert sorted((b.size for b in feed(folder, batch_size=size).batches()), reverse=True) == sizes
 
 
-# breaks if one policy were taken for another
+# breaks if one policy behaves like another
 @pytest.mark.effect("data.remainder")
 def test_remainder_is_short_filled_or_dropped(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 6)
@@ -110,7 +110,7 @@ def test_remainder_is_short_filled_or_dropped(feed: Make, noisy: Make, tmp_path:
     }  # fmt: skip
 
 
-# breaks if the listing's order were shuffled anyway, or the drawn one were the same in each epoch
+# breaks if the order is shuffled although shuffling is off, or the shuffled order is the same in each epoch
 @pytest.mark.effect("data.shuffle")
 def test_without_shuffling_samples_keep_listing_order(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 9 + [(64, 32)] * 4)
@@ -126,7 +126,7 @@ def test_without_shuffling_samples_keep_listing_order(feed: Make, noisy: Make, t
     assert sorted(keys(0)) == listed
 
 
-# breaks if the bucket table were not made of the settings
+# breaks if the bucket table does not depend on the settings
 @pytest.mark.effect("data.resolution", "data.buckets.shape", "data.buckets.step", "data.buckets.max_aspect")
 def test_resolution_and_buckets_are_the_sizes_of_batches(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(100, 100), (130, 100), (400, 100)])
@@ -153,7 +153,7 @@ def corners(fed: Any, count: int) -> np.ndarray[Any, Any]:
     return np.array([(*p.crop_top_left, p.flipped) for p in placed])
 
 
-# breaks if the middle were not the middle, the draw not even, or the loader asked for another placement
+# breaks if the center is not the center, the draw is not uniform, or the loader requests another placement
 @pytest.mark.effect("data.crop")
 def test_crop_is_centered_or_random_at_each_visit(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(42, 32)])
@@ -163,7 +163,7 @@ def test_crop_is_centered_or_random_at_each_visit(feed: Make, noisy: Make, tmp_p
     column = corners(drawn, DRAWN)[:, 1]
     assert set(column.tolist()) == set(range(11))
     shares = np.bincount(column) / DRAWN
-    assert np.abs(shares - 1 / 11).max() < 1.34 * three_sigma(1 / 11)  # eleven at once: four sigma
+    assert np.abs(shares - 1 / 11).max() < 1.34 * three_sigma(1 / 11)  # eleven tests at once: four sigma
     assert {tuple(b.crop_top_left[0].tolist()) for b in middle.batches()} == {(0, 5)}
     seen = {b.crop_top_left[0, 1].item(): b.pixels[0] for b in drawn.batches()}
     whole = torch.from_numpy(np.asarray(Image.open(folder / "000.png")).transpose(2, 0, 1).copy()) / 127.5 - 1
@@ -176,7 +176,7 @@ def test_crop_is_centered_or_random_at_each_visit(feed: Make, noisy: Make, tmp_p
     assert squeezed.crop_top_left.tolist() == [[0, 0]]
 
 
-# breaks if the share were another one, or a flipped image not mirrored
+# breaks if the probability differs, or a flipped image is not mirrored
 @pytest.mark.effect("data.flip")
 def test_flip_is_the_share_of_mirrored_visits(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
@@ -187,7 +187,7 @@ def test_flip_is_the_share_of_mirrored_visits(feed: Make, noisy: Make, tmp_path:
     assert not torch.equal(always.pixels, never.pixels)
 
 
-# breaks if another filter resized
+# breaks if another filter resizes
 @pytest.mark.effect("data.resize")
 @pytest.mark.parametrize("name", ["lanczos", "bicubic", "bilinear", "hamming", "box", "nearest"])
 def test_resize_names_the_filter(name: str, feed: Make, noisy: Make, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_resize_names_the_filter(name: str, feed: Make, noisy: Make, tmp_path: P
     assert torch.equal(batch.pixels[0], torch.from_numpy(pixels.transpose(2, 0, 1).copy()).float() / 127.5 - 1)
 
 
-# breaks if all samples were used, the first ones, or others at another start
+# breaks if all samples are used, the first ones are used, or other samples are used at another start
 @pytest.mark.effect("data.max_samples")
 def test_max_samples_selects_a_random_subset(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 12)
@@ -216,7 +216,7 @@ def test_max_samples_selects_a_random_subset(feed: Make, noisy: Make, tmp_path: 
     assert not set(held.rows.tolist()) & set(held.held.tolist())
 
 
-# breaks if small images were always used, or never
+# breaks if small images are always used, or never
 @pytest.mark.effect("data.small_images")
 def test_small_images_are_enlarged_or_skipped(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32), (24, 24)])
@@ -227,7 +227,7 @@ def test_small_images_are_enlarged_or_skipped(feed: Make, noisy: Make, tmp_path:
     assert [path for path, _ in left.report.left_out] == ["001.png"]
 
 
-# breaks if another colour was behind what is transparent
+# breaks if another colour is behind transparent pixels
 @pytest.mark.effect("data.background")
 def test_background_replaces_transparency(feed: Make, tmp_path: Path) -> None:
     folder = tmp_path / "clear"
@@ -239,7 +239,7 @@ def test_background_replaces_transparency(feed: Make, tmp_path: Path) -> None:
         assert torch.equal(batch.pixels[0], torch.tensor(pixel).float()[:, None, None].expand(3, 32, 32))
 
 
-# breaks if images were not measured before they are decoded
+# breaks if the size of images is not checked before they are decoded
 @pytest.mark.effect("data.max_pixels")
 def test_max_pixels_skips_larger_images(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32), (50, 50)])
@@ -251,7 +251,7 @@ def test_max_pixels_skips_larger_images(feed: Make, noisy: Make, tmp_path: Path)
     assert "2,499" in reason
 
 
-# breaks if every image were decoded at the start, or a damaged one never named
+# breaks if every image is decoded at the start, or a damaged one is never reported
 @pytest.mark.effect("data.verify")
 def test_verify_decides_when_corruption_is_found(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 3)
@@ -265,7 +265,7 @@ def test_verify_decides_when_corruption_is_found(feed: Make, noisy: Make, tmp_pa
     assert [path for path, _ in decoded.report.skipped] == ["001.png"]
 
 
-# breaks if decoding were waited for however long it takes, or a slow image left out of a run that has begun
+# breaks if decoding never times out, or a slow image is skipped in a running run
 @pytest.mark.effect("data.decode_timeout")
 def test_hanging_image_is_skipped_at_start_and_stops_a_run(
     feed: Make, noisy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -283,7 +283,7 @@ def test_hanging_image_is_skipped_at_start_and_stops_a_run(
     with refused("E1233", r"'001\.png' .*: not decoded within 0\.3 s"):
         feed(folder, decode_timeout=0.3, on_corrupt="zero_weight").batches()
     (folder / "000.txt").write_text("another caption")
-    os.utime(folder / "001.png", (1, 1))  # looked at anew
+    os.utime(folder / "001.png", (1, 1))  # probed again
     hasty = feed(folder, decode_timeout=0.3)
     assert [path for path, _ in hasty.report.skipped] == ["001.png"]
     assert "not decoded within 0.3 s" in hasty.report.skipped[0][1]
@@ -293,7 +293,7 @@ def test_hanging_image_is_skipped_at_start_and_stops_a_run(
     assert len(feed(folder, decode_timeout=None).catalogue) == 3
 
 
-# breaks if a damaged image ended the run anyway, counted, or moved what is drawn for others
+# breaks if a damaged image ends the run, counts in the loss, or changes random draws of other images
 @pytest.mark.effect("data.on_corrupt")
 def test_on_corrupt_gives_a_damaged_image_zero_weight(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(40, 32)] * 5)
@@ -315,7 +315,7 @@ def test_on_corrupt_gives_a_damaged_image_zero_weight(feed: Make, noisy: Make, t
         feed(folder, **settings | {"on_corrupt": "stop"}).batches()
 
 
-# breaks if large JPEGs were decoded alike whatever is asked, or were kept under one address
+# breaks if large JPEGs are decoded the same with any setting, or share a cache address
 @pytest.mark.effect("data.decode")
 def test_decode_reads_large_jpegs_scaled_or_full(feed: Make, prepare: Make, tmp_path: Path) -> None:
     folder = tmp_path / "photos"
@@ -329,7 +329,7 @@ def test_decode_reads_large_jpegs_scaled_or_full(feed: Make, prepare: Make, tmp_
     assert ['"preprocessing":2' in kept[0], '"preprocessing":1' in kept[1]] == [True, True]
 
 
-# breaks if no share of broken files stopped a start, or any did
+# breaks if no share of unusable files prevents a start, or any share does
 @pytest.mark.effect("data.max_skipped")
 def test_max_skipped_bounds_the_share_of_broken_files(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 4)
@@ -345,7 +345,7 @@ def captions_of(fed: Any) -> list[str]:
     return sorted(c for b in fed.batches() for c in b.captions)
 
 
-# breaks if captions came from elsewhere
+# breaks if captions come from another source
 @pytest.mark.effect("data.captions.source")
 def test_captions_source_is_sidecar_or_file_name(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 2)
@@ -356,7 +356,7 @@ def test_captions_source_is_sidecar_or_file_name(feed: Make, noisy: Make, tmp_pa
     assert captions_of(feed(folder, captions__source="sidecar", captions__missing="skip")) == ["image 1"]
 
 
-# breaks if missing captions were always an error, or never
+# breaks if missing captions are always an error, or never
 @pytest.mark.effect("data.captions.missing")
 def test_captions_missing_is_error_skip_or_empty(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 2)
@@ -369,7 +369,7 @@ def test_captions_missing_is_error_skip_or_empty(feed: Make, noisy: Make, tmp_pa
     assert captions_of(feed(folder, captions__missing="empty")) == ["", "image 1"]
 
 
-# breaks if lines were joined where one is to be chosen, or chosen unevenly
+# breaks if lines are joined instead of chosen, or chosen unevenly
 @pytest.mark.effect("data.captions.lines")
 def test_caption_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
@@ -382,7 +382,7 @@ def test_caption_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: P
     assert all(abs(n / DRAWN - 1 / 3) < three_sigma(1 / 3) for n in drawn.values())
 
 
-# breaks if the chance were another one, or did not reach the loader
+# breaks if the probability differs, or does not reach the loader
 @pytest.mark.effect("data.captions.dropout")
 def test_caption_dropout_is_the_share_of_empty_captions(feed: Make, noisy: Make, tmp_path: Path) -> None:
     fed = feed(noisy(tmp_path / "one", [(32, 32)]), captions__dropout=0.2, steps=60)
@@ -393,7 +393,7 @@ def test_caption_dropout_is_the_share_of_empty_captions(feed: Make, noisy: Make,
     assert abs(dropped / DRAWN - 0.2) < three_sigma(0.2)
 
 
-# breaks if the share were another one, the limit not held, or held-out samples trained anyway
+# breaks if the share differs, the limit is exceeded, or held-out samples are trained
 @pytest.mark.effect("data.holdout.fraction", "data.holdout.max_samples")
 def test_holdout_fraction_is_not_trained(feed: Make, noisy: Make, tmp_path: Path) -> None:
     fed = feed(noisy(tmp_path / "one", [(32, 32)] * 8), holdout__fraction=0.4, holdout__max_samples=2)
@@ -410,7 +410,7 @@ def test_holdout_fraction_is_not_trained(feed: Make, noisy: Make, tmp_path: Path
     assert len(feed(tmp_path / "one", holdout__fraction=0.0).dataset.held) == 0
 
 
-# breaks if workers were not started, or what they decode differed
+# breaks if no workers are started, or they decode other pixels
 @pytest.mark.effect("data.workers")
 def test_worker_processes_decode_the_same(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 4)
@@ -427,7 +427,7 @@ def test_worker_processes_decode_the_same(feed: Make, noisy: Make, tmp_path: Pat
 
 
 class Counting(Loader):
-    """Counts the requests that have been handed to workers."""
+    """Counts the requests that workers have received."""
 
     taken = 0
 
@@ -437,7 +437,7 @@ class Counting(Loader):
             yield request
 
 
-# breaks if the workers were asked for another number of batches ahead
+# breaks if another number of batches is requested from the workers in advance
 @pytest.mark.effect("data.prefetch")
 @pytest.mark.parametrize("ahead", [2, 5])
 def test_prefetch_counts_batches_a_worker_prepares(ahead: int, feed: Make, noisy: Make, tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_prefetch_counts_batches_a_worker_prepares(ahead: int, feed: Make, noisy
         assert loader.taken == ahead + 1
 
 
-# breaks if both ways gave the same epochs, or `add` had another meaning
+# breaks if both modes give the same epochs, or `add` works in another way
 @pytest.mark.effect("data.epoch_seed")
 def test_epoch_seed_is_hashed_or_added(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(40, 32)] * 8)
@@ -472,7 +472,7 @@ def test_epoch_seed_is_hashed_or_added(feed: Make, noisy: Make, tmp_path: Path) 
 # --- the cache ----------------------------------------------------------------------------------------------------
 
 
-# breaks if a cached run loaded the VAE, or encoded images anyway
+# breaks if a cached run loads the VAE, or encodes images
 @pytest.mark.effect("data.cache.latents")
 def test_cache_latents_trains_without_a_vae(prepare: Make) -> None:
     plain, cached = prepare(data__cache__latents=False), prepare(data__cache__latents=True)
@@ -481,11 +481,11 @@ def test_cache_latents_trains_without_a_vae(prepare: Make) -> None:
     [encoded], [stored] = plain.next_batches().batches, cached.next_batches().batches
     assert encoded.pixels is not None
     assert stored.pixels is None
-    # one colour each, so that all crops are alike
+    # one colour each, so all crops are equal
     torch.testing.assert_close(plain.family.encode_media(encoded.pixels), stored.moments, rtol=1e-4, atol=1e-4)
 
 
-# breaks if a cached run loaded the text encoder, or embedded captions anyway
+# breaks if a cached run loads the text encoder, or encodes captions
 @pytest.mark.effect("data.cache.text")
 def test_cache_text_trains_without_a_text_encoder(prepare: Make) -> None:
     plain, cached = prepare(data__cache__text=False), prepare(data__cache__text=True)
@@ -500,7 +500,7 @@ def test_cache_text_trains_without_a_text_encoder(prepare: Make) -> None:
         )
 
 
-# breaks if the encoder were read whole whatever is asked, or whatever memory there is
+# breaks if the encoder is never streamed, or its mode ignores the free memory
 @pytest.mark.effect("data.cache.encoders")
 def test_cache_encoders_selects_layer_streaming(prepare: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
@@ -523,7 +523,7 @@ def test_cache_encoders_selects_layer_streaming(prepare: Make, tmp_path: Path, m
         assert (count == once) == is_whole, how
 
 
-# breaks if caches or indexes were elsewhere
+# breaks if caches or indexes are in another folder
 @pytest.mark.effect("data.cache.path")
 def test_cache_path_holds_caches_and_indexes(prepare: Make, tmp_path: Path) -> None:
     ready = prepare(data__cache__path=tmp_path / "here", data__cache__text=True)
@@ -539,7 +539,7 @@ def row_bytes(ready: Any) -> dict[Any, int]:
     return {size: latents.store(size).row_bytes for size in sizes}
 
 
-# breaks if moments were stored whatever is asked, or a stored draw were drawn again
+# breaks if moments are stored whatever the setting, or a stored sample is drawn again
 @pytest.mark.effect("data.cache.content")
 def test_cache_content_is_moments_or_one_sample(prepare: Make) -> None:
     moments, sample = prepare(data__cache__content="moments"), prepare(data__cache__content="sample")
@@ -549,7 +549,7 @@ def test_cache_content_is_moments_or_one_sample(prepare: Make) -> None:
     assert with_moments.moments.shape[1] == 2 * with_draw.latents.shape[1] == 8
     assert sum(row_bytes(moments).values()) == 2 * sum(row_bytes(sample).values())
     mean, std = with_moments.moments.chunk(2, dim=1)
-    assert float(((with_draw.latents - mean) / std).abs().max()) < 6, "a draw of this very posterior"
+    assert float(((with_draw.latents - mean) / std).abs().max()) < 6, "a sample of this posterior"
     drawn = [
         batch_latents(moments.trainer.model.family, with_moments, torch.device("cpu")),
         batch_latents(sample.trainer.model.family, with_draw, torch.device("cpu")),
@@ -558,7 +558,7 @@ def test_cache_content_is_moments_or_one_sample(prepare: Make) -> None:
     assert not torch.equal(drawn[0], mean)
 
 
-# breaks if numbers were stored in another type
+# breaks if numbers are stored in another dtype
 @pytest.mark.effect("data.cache.dtype")
 @pytest.mark.parametrize(("name", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
 def test_cache_dtype_is_the_type_of_stored_numbers(name: str, dtype: torch.dtype, prepare: Make) -> None:
@@ -570,7 +570,7 @@ def test_cache_dtype_is_the_type_of_stored_numbers(name: str, dtype: torch.dtype
     assert sum(row_bytes(whole).values()) == 2 * sum(row_bytes(small).values())
 
 
-# breaks if another number of placements were kept, or visits took the first one alone
+# breaks if another number of placements is stored, or visits use only the first one
 @pytest.mark.effect("data.cache.crops")
 def test_cache_crops_counts_crops_per_image(prepare: Make, noisy: Make, tmp_path: Path) -> None:
     usual = {"data__path": noisy(tmp_path / "one", [(80, 48)]), "run__steps": 40, "data__buckets__shape": "square"}

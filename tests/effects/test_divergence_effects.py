@@ -1,4 +1,4 @@
-"""What becomes of a run whose numbers go wrong."""
+"""Diverging runs: rolling back, rates, spikes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return poisoning(monkeypatch)
 
 
-# breaks if the count were not kept over the way back, the run ended at once, or the skipped steps were trained
+# breaks if the count is lost when rolling back, the run ends at once, or the skipped steps are trained
 @pytest.mark.effect("run.roll_back.times", "run.on_divergence", "run.roll_back.skip")
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_run_rolls_back_at_most_the_given_times(shared_world: Any, poison: Callable[..., None], times: int) -> None:
@@ -35,7 +35,7 @@ def test_run_rolls_back_at_most_the_given_times(shared_world: Any, poison: Calla
     assert [(event["to"], event["at"]) for event in events(shared_world.root / name)] == [(4, 6), (6, 8)][:times]
 
 
-# breaks if rates stayed, or the lower one were forgotten by the next checkpoint
+# breaks if rates do not change, or the next checkpoint loses the lower rate
 @pytest.mark.effect("run.roll_back.factor")
 def test_rolled_back_batches_repeat_at_a_lower_rate(shared_world: Any, poison: Callable[..., None]) -> None:
     poison(5, 6, when=lambda trainer: trainer.progress.rate == 1.0)
@@ -47,7 +47,7 @@ def test_rolled_back_batches_repeat_at_a_lower_rate(shared_world: Any, poison: C
     assert logged(shared_world.root / "slower", "lr/denoiser")[-1] == 5e-4
 
 
-# breaks if a step of usual size were written, a spike were not, or a resumed run knew no steps before
+# breaks if a step of normal size is written, a spike is not, or a resumed run forgets earlier steps
 @pytest.mark.effect("run.spike_factor")
 def test_loss_spike_is_logged_with_its_samples(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()

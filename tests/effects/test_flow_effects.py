@@ -1,4 +1,4 @@
-"""Rows of models on straight paths: which levels are drawn, shifted and weighed; settings of their families."""
+"""Rows of flow-matching models: densities, shifts and weights of levels; settings of their families."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FLUX = ("model.family=flux", "model.path=tiny-flux", "model.weights=random")
 
 
 def objective(*words: str) -> FlowObjective:
-    """Of a recipe; the model's file shifts by 3."""
+    """The levels of a recipe; the model's file shifts by 3."""
     recipe = read_text("schema: 1", overrides=[*FLUX, *(f"objective.flow.{word}" for word in words)]).recipe
     opened = objective_of(recipe.objective, FlowSchedule.of({"shift": 3.0}, Tokens()), "flow")
     assert isinstance(opened, FlowObjective)
@@ -42,7 +42,7 @@ def objective(*words: str) -> FlowObjective:
 
 
 def levels(*words: str, shape: tuple[int, ...] = (4, 16, 16)) -> Tensor:
-    """4000 σ, not shifted where nothing else is said."""
+    """4000 σ, by default not shifted."""
     plain = () if any(word.startswith("shift") for word in words) else ("shift=1.0",)
     return objective(*plain, *words).levels(StepDraws.at(0, 1, np.arange(4000), "cpu"), torch.Size(shape))
 
@@ -52,7 +52,7 @@ def middle(sigma: Tensor) -> float:
     return float(((sigma > 1 / 3) & (sigma < 2 / 3)).float().mean())
 
 
-# breaks if all densities drew alike, or a name meant another
+# breaks if all densities are the same, or a name selects another one
 @pytest.mark.effect("objective.flow.density")
 def test_density_selects_the_noise_level_distribution() -> None:
     assert middle(levels("density=uniform")) == pytest.approx(1 / 3, abs=0.03)
@@ -64,46 +64,46 @@ def test_density_selects_the_noise_level_distribution() -> None:
     assert levels("density=log-snr").mean() == pytest.approx(0.5, abs=0.02)
 
 
-# breaks if more were less noise of logit-normal, as diffusers counts, or the same of log-snr
+# breaks if a higher value means less noise for logit-normal, as in diffusers, or more noise for log-snr
 @pytest.mark.effect("objective.flow.mean")
 def test_density_mean_shifts_noise_levels() -> None:
     assert levels("mean=1.0").mean() > levels().mean() + 0.1
     assert levels("density=log-snr", "mean=2.0").mean() < levels("density=log-snr").mean() - 0.1
 
 
-# breaks if the deviation were left out
+# breaks if the standard deviation has no effect
 @pytest.mark.effect("objective.flow.std")
 def test_density_std_spreads_noise_levels() -> None:
     assert middle(levels("std=0.5")) > middle(levels()) > middle(levels("std=2.0"))
 
 
-# breaks if the scale were not the density's
+# breaks if the scale does not reach the density
 @pytest.mark.effect("objective.flow.mode_scale")
 def test_mode_scale_concentrates_levels_in_the_middle() -> None:
     assert middle(levels("density=mode", "mode_scale=1.29")) > middle(levels("density=mode", "mode_scale=0"))
     assert middle(levels("density=mode", "mode_scale=-0.8")) < middle(levels("density=mode", "mode_scale=0"))
 
 
-# breaks if the scale were not multiplied with
+# breaks if levels are not multiplied by the scale
 @pytest.mark.effect("objective.flow.sigmoid_scale")
 def test_sigmoid_scale_spreads_noise_levels() -> None:
     assert middle(levels("density=sigmoid", "sigmoid_scale=0.5")) > middle(levels("density=sigmoid"))
 
 
-# breaks if the exponents were exchanged
+# breaks if the exponents are exchanged
 @pytest.mark.effect("objective.flow.beta")
 def test_beta_first_exponent_favours_noise() -> None:
     assert levels("density=beta", "beta=[3, 1]").mean() == pytest.approx(0.75, abs=0.02)
 
 
-# breaks if levels of the table were not those of diffusers' scripts, or continuous ones were rounded
+# breaks if levels of the table are not those of diffusers' scripts, or continuous ones are rounded
 @pytest.mark.effect("objective.flow.grid")
 def test_grid_is_a_thousand_levels_or_continuous() -> None:
     on_table, any_level = levels() * 1000, levels("grid=continuous") * 1000
     assert float((on_table - on_table.round()).abs().max()) < 1e-3 < float((any_level - any_level.round()).abs().max())
 
 
-# breaks if the number were not s, or the table's own shift were lost
+# breaks if the number is not s, or the table's own shift is lost
 @pytest.mark.effect("objective.flow.shift")
 def test_shift_moves_levels_towards_noise() -> None:
     plain = levels()
@@ -113,14 +113,14 @@ def test_shift_moves_levels_towards_noise() -> None:
     assert larger.mean() > smaller.mean() > plain.mean()
 
 
-# breaks if limits held before shifting alone
+# breaks if limits apply before the shift
 @pytest.mark.effect("objective.flow.sigmas")
 def test_sigma_limits_bound_trained_levels() -> None:
     sigma = levels("sigmas=[0.5, 0.75]", "shift=3.0")
     assert 0.5 - 1e-6 <= float(sigma.min()) < float(sigma.max()) <= 0.75 + 1e-6
 
 
-# breaks if the error were of the velocity anyway
+# breaks if the error is always that of the velocity
 @pytest.mark.effect("objective.flow.preconditioned")
 def test_preconditioned_loss_is_weighted_by_sigma_squared() -> None:
     plain, ours = objective(), objective("preconditioned=true")
@@ -139,7 +139,7 @@ def _reading(words: tuple[str, ...]) -> Any:
     return read_text("schema: 1", overrides=["model.weights=random", *words])
 
 
-# breaks if the pipeline's length were taken whatever the recipe says
+# breaks if the pipeline's length is used whatever the recipe says
 @pytest.mark.effect("model.sd3.t5_tokens")
 def test_t5_token_limit_of_sd3() -> None:
     named = ("model.family=sd3", "model.path=tiny-sd3")
@@ -148,14 +148,14 @@ def test_t5_token_limit_of_sd3() -> None:
     assert files(*named).text_identity() != files(*named, "model.sd3.t5_tokens=77").text_identity()
 
 
-# breaks if the pipeline's length were taken whatever the recipe says
+# breaks if the pipeline's length is used whatever the recipe says
 @pytest.mark.effect("model.flux.t5_tokens")
 def test_t5_token_limit_of_flux() -> None:
     assert files(*FLUX).text_shape() == (512, 16)
     assert files(*FLUX, "model.flux.t5_tokens=77").text_shape() == (77, 16)
 
 
-# breaks if training told the pipeline's scale, or none
+# breaks if training passes the pipeline's guidance scale, or none
 @pytest.mark.effect("model.flux.guidance")
 @pytest.mark.parametrize(("words", "scale"), [((), 1.0), (("model.flux.guidance=3.5",), 3.5)])
 def test_guidance_is_a_training_input(words: tuple[str, ...], scale: float) -> None:
@@ -167,7 +167,7 @@ def test_guidance_is_a_training_input(words: tuple[str, ...], scale: float) -> N
     assert condition.vector.tolist() == [scale, scale]
 
 
-# breaks if a distilled model were trained without a word, or not even with one
+# breaks if a distilled model is trained without permission, or not even with it
 @pytest.mark.effect("model.flux.distilled", "model.z_image.distilled", "model.flux2.distilled")
 @pytest.mark.parametrize(("family", "file", "value"), [
     ("flux", "transformer/config.json", {"guidance_embeds": False}),
@@ -183,7 +183,7 @@ def test_distilled_models_need_distilled_true(tmp_path: Path, family: str, file:
     files(*named, f"model.{family.replace('-', '_')}.distilled=true").require_trainable()
 
 
-# breaks if an unknown template were run, or refused although it is to be ignored
+# breaks if an unknown template is executed, or refused although it is to be ignored
 @pytest.mark.effect("model.z_image.ignore_chat_template", "model.flux2.ignore_chat_template")
 @pytest.mark.parametrize("family", ["z-image", "flux2"])
 def test_unknown_chat_template_can_be_ignored(family: str, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_unknown_chat_template_can_be_ignored(family: str, tmp_path: Path) -> No
     files(*named, f"model.{family.replace('-', '_')}.ignore_chat_template=true").tokenizer("text_encoder")
 
 
-# breaks if the pipeline's length were taken whatever the recipe says
+# breaks if the pipeline's length is used whatever the recipe says
 @pytest.mark.effect(
     "model.z_image.text_tokens",
     "model.qwen_image.text_tokens",
@@ -213,7 +213,7 @@ def test_caption_token_limit_applies(family: str) -> None:
     assert files(*named).text_identity() != files(*named, f"model.{section}.text_tokens=64").text_identity()
 
 
-# breaks if no clip or every clip started with its own first frame, whatever the recipe says
+# breaks if no clip or every clip is conditioned on its first frame, whatever the recipe says
 @pytest.mark.effect("model.wan.first_frame_prob", "model.ltx.first_frame_prob")
 @pytest.mark.parametrize("name", ["wan", "ltx"])
 def test_first_frame_prob_conditions_a_share_of_clips(name: str, tmp_path: Path) -> None:
@@ -234,12 +234,12 @@ def test_first_frame_prob_conditions_a_share_of_clips(name: str, tmp_path: Path)
     family = family_class(_reading(words).recipe).load(opened, ["denoiser"])
     x = torch.zeros(200, family.grid.channels, 2, 2, 2)
     noised = Noised(x, x, x, x, torch.full((200,), 500.0), torch.full((200,), 0.5))
-    begun = family.training_input(noised, StepDraws.at(0, 1, np.arange(200), "cpu")).begun
+    begun = family.training_input(noised, StepDraws.at(0, 1, np.arange(200), "cpu")).has_first_frame
     assert begun is not None
     assert float(begun.float().mean()) == pytest.approx(0.25, abs=0.1)
 
 
-# breaks if the folder's own second denoiser were read whatever file is named
+# breaks if the second denoiser of the folder is read whatever file is named
 @pytest.mark.effect("model.wan.low_noise")
 def test_second_denoiser_comes_from_the_file(tmp_path: Path) -> None:
     folder = tiny_a14b(RECORDS / "wan" / "model", tmp_path / "model")
@@ -252,7 +252,7 @@ def test_second_denoiser_comes_from_the_file(tmp_path: Path) -> None:
     assert plain.fingerprint("denoiser_2") != other.fingerprint("denoiser_2")
 
 
-# breaks if the pipeline's rate were told whatever the recipe says
+# breaks if the pipeline's rate is passed whatever the recipe says
 @pytest.mark.effect("model.ltx.frame_rate")
 @torch.no_grad()
 def test_ltx_receives_the_frame_rate() -> None:
@@ -268,7 +268,7 @@ def test_ltx_receives_the_frame_rate() -> None:
     assert scales == [(8 / 25, 32, 32), (8 / 50, 32, 32)]
 
 
-# breaks if the image were not what the clip starts with, or the file did not say so
+# breaks if the clip does not start with the image, or the file does not record it
 @pytest.mark.effect("sample.clip.first_frame")
 def test_clip_starts_with_the_conditioning_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, latents = tmp_path / "red.png", []
@@ -290,7 +290,7 @@ def test_clip_starts_with_the_conditioning_image(tmp_path: Path, monkeypatch: py
     assert len(facts["first_frame_sha256"]) == 64
 
 
-# breaks if the pipeline's layers were read whatever the recipe says, or a layer that is not there
+# breaks if the pipeline's layers are used whatever the recipe says, or a layer that does not exist is accepted
 @pytest.mark.effect("model.flux2.text_layers")
 @torch.no_grad()
 def test_klein_reads_the_named_text_encoder_layers() -> None:
@@ -309,7 +309,7 @@ def test_klein_reads_the_named_text_encoder_layers() -> None:
     assert caught.value.code == "E1093"
 
 
-# breaks if latents were drawn anyway, or the mean where a draw is asked for
+# breaks if latents are always sampled, or their mean is used where a sample is requested
 @pytest.mark.effect("objective.posterior")
 def test_latents_are_a_sample_or_the_mean(prepare: Any) -> None:
     losses = {}
@@ -327,7 +327,7 @@ def test_latents_are_a_sample_or_the_mean(prepare: Any) -> None:
     assert "set data.cache.content=moments" in contradiction(*words)
 
 
-# breaks if Wan's time embedding, modulation and norms went to the smaller type whatever the recipe says
+# breaks if Wan's time embedding, modulation and norms use the smaller dtype whatever the recipe says
 @pytest.mark.effect("run.keep_in_fp32")
 @pytest.mark.parametrize(("value", "expected"), [("true", torch.float32), ("false", torch.bfloat16)])
 def test_keep_in_fp32_modules_stay_float32(value: str, expected: torch.dtype) -> None:

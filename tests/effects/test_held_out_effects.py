@@ -1,4 +1,4 @@
-"""Rows of what is measured in addition to training: folders of their own, a share of the trained images."""
+"""Rows of the held-out loss: separate folders, a share of the trained images."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sets(noisy: Make, tmp_path: Path) -> tuple[Path, Path]:
     return noisy(tmp_path / "faces", [(48, 48)] * 3), noisy(tmp_path / "places", [(64, 48)] * 2)
 
 
-# breaks if one folder had no name, several were one set, or their images were trained
+# breaks if a single folder has no name, several folders are one set, or their images are trained
 @pytest.mark.effect("data.holdout.path")
 def test_holdout_path_folders_are_measured_and_not_trained(
     prepare: Make, sets: tuple[Path, Path], shared_world: Any
@@ -57,7 +57,7 @@ def test_holdout_path_folders_are_measured_and_not_trained(
     assert listed == [*own, *(str(path) for folder in sets for path in sorted(folder.glob("*.png")))]
 
 
-# breaks if a lone folder were not a set, the report passed it over, or the measure depended on how latents are come by
+# breaks if a single folder is not a set, the report omits it, or the loss depends on where latents come from
 @pytest.mark.effect("data.holdout.path")
 def test_single_holdout_folder_is_named_val(prepare: Make, sets: tuple[Path, Path]) -> None:
     losses = []
@@ -73,7 +73,7 @@ def test_single_holdout_folder_is_named_val(prepare: Make, sets: tuple[Path, Pat
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-# breaks if measuring moved anything: the trained weights of a run with and without it
+# breaks if measuring changes anything, such as the trained weights
 @pytest.mark.effect("data.holdout.path", "run.validation.training_fraction")
 def test_validation_does_not_change_training(shared_world: Any, sets: tuple[Path, Path], prepare: Make) -> None:
     measuring = {
@@ -89,7 +89,7 @@ def test_validation_does_not_change_training(shared_world: Any, sets: tuple[Path
     assert "held-out loss" in (shared_world.root / "measured" / "logs" / "report.txt").read_text()
 
 
-# breaks if a trained image among them were ignored silently
+# breaks if a trained image among the held-out ones is ignored silently
 @pytest.mark.effect("data.holdout.path")
 def test_trained_images_in_holdout_give_a_warning(prepare: Make, sets: tuple[Path, Path], shared_world: Any) -> None:
     for number in range(2):
@@ -104,7 +104,7 @@ def test_trained_images_in_holdout_give_a_warning(prepare: Make, sets: tuple[Pat
     ]
 
 
-# breaks if a large folder were measured whole
+# breaks if a large folder is measured completely
 @pytest.mark.effect("data.holdout.max_samples")
 def test_max_samples_bounds_each_holdout_set(prepare: Make, sets: tuple[Path, Path]) -> None:
     many = {"data__holdout__path": {"a": str(sets[0]), "b": str(sets[1])}, "run__validation__training_fraction": 0.9}
@@ -132,7 +132,7 @@ def test_holdout_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
     assert one.recipe.data.holdout.path == {"a": Path("x"), "b": Path("z")}
 
 
-# breaks if other rows were measured, the share were another one, or they were taken out of training
+# breaks if other rows are measured, the share differs, or the rows are no longer trained
 @pytest.mark.effect("run.validation.training_fraction")
 def test_training_fraction_measures_trained_images(prepare: Make) -> None:
     ready = prepare(run__validation__training_fraction=0.4, data__holdout__fraction=0.2, **QUICK)
@@ -143,7 +143,7 @@ def test_training_fraction_measures_trained_images(prepare: Make) -> None:
     [validation] = [o for o in ready.trainer.callbacks if isinstance(o, Validation)]
     losses = validation.measure()
     assert {"val/loss", "val/train", "val/train_at/250"} <= losses.keys()
-    assert "val/all" not in losses, "what is trained says nothing of unseen images"
+    assert "val/all" not in losses, "trained images say nothing about unseen ones"
     again = prepare(run__validation__training_fraction=0.4, data__holdout__fraction=0.2, **QUICK)
     assert np.array_equal(held_out.trained_rows(again.job.resolved.recipe, again.job.dataset), rows)
     other = prepare(run__validation__training_fraction=0.4, data__holdout__fraction=0.2, run__seed=1, **QUICK)

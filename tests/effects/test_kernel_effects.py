@@ -1,4 +1,4 @@
-"""Rows of the section `run.kernels`: what is chosen for a GPU, as far as a CPU shows it."""
+"""Rows of the section `run.kernels`: choices for GPUs, as far as a CPU can test them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def are_channels_last(module: torch.nn.Module) -> set[bool]:
     return {p.is_contiguous(memory_format=torch.channels_last) for p in weights}
 
 
-# breaks if weights stayed as they lie, or a run that is resumed had other bits than one that continued
+# breaks if weights keep their memory layout, or a resumed run has other bits than an uninterrupted one
 @pytest.mark.effect("run.kernels.channels_last")
 def test_channels_last_sets_memory_format_of_convolutions(prepare: Prepare) -> None:
     plain = prepare(**HALF, optim__ema__rule="ramp")
     ready = prepare(**HALF, run__kernels__channels_last=True, optim__ema__rule="ramp")
     parts = [{part: are_channels_last(m) for part, m in one.family.parts().items()} for one in (plain, ready)]
-    assert all(kinds == {False} for kinds in parts[0].values() if kinds), "on a CPU nothing is changed unasked"
+    assert all(kinds == {False} for kinds in parts[0].values() if kinds), "on a CPU the default changes nothing"
     assert all(kinds == {True} for kinds in parts[1].values() if kinds)
     losses = [one.step().report.loss for one in (plain, ready)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
@@ -56,13 +56,13 @@ def test_channels_last_is_the_default_where_it_is_faster(monkeypatch: pytest.Mon
 
     assert lies("cuda", precision="bf16", compile=True)
     assert not lies("cpu", precision="bf16", compile=True)
-    assert not lies("cuda", precision="bf16"), "torch's own group norm would turn each image round"
+    assert not lies("cuda", precision="bf16"), "torch's group norm would change the layout of each image"
     assert not lies("cuda", compile=True)
     assert not lies("cuda", precision="bf16", compile=True, runtime="fsdp")
     assert lies("cpu", kernels__channels_last=True)
 
 
-# breaks if kernels were chosen by their time where a run is to repeat itself
+# breaks if kernels are selected by their speed although the run must be reproducible
 @pytest.mark.effect("run.kernels.cudnn_benchmark", "run.tf32")
 def test_cudnn_benchmark_and_tf32_follow_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(**settings: Any) -> tuple[bool, str]:
@@ -86,7 +86,7 @@ def test_deterministic_run_does_not_benchmark_kernels(monkeypatch: pytest.Monkey
     assert config.deterministic
 
 
-# breaks if padding samples counted in the loss, the report or the gradients, or short batches kept their shape
+# breaks if padding samples count in the loss, the report or the gradients, or short batches keep their shape
 @pytest.mark.effect("run.kernels.pad_batches")
 def test_padded_batches_have_one_shape_and_equal_results(prepare: Prepare) -> None:
     """Six images in batches of four: the second is short."""
@@ -109,12 +109,12 @@ def test_padded_batches_have_one_shape_and_equal_results(prepare: Prepare) -> No
             torch.testing.assert_close(full.grads[name], grad, rtol=1e-3, atol=1e-5)
 
 
-# breaks if short batches were compiled again once every bucket has occurred
+# breaks if short batches are compiled again after every bucket has occurred
 @pytest.mark.slow
 @pytest.mark.effect("run.kernels.pad_batches")
 def test_each_bucket_is_compiled_once(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block, traced and guarded as usual but run without a C++ compiler; three buckets with four, three and three
-    images, each met once in each of two epochs."""
+    images, each used once in each of two epochs."""
     graphs: list[Any] = []
     monkeypatch.setattr(
         torch, "compile", functools.partial(torch.compile, backend=lambda graph, _: graphs.append(graph) or graph)
@@ -139,14 +139,14 @@ def test_each_bucket_is_compiled_once(prepare: Prepare, monkeypatch: pytest.Monk
     assert (new, later) == ([new[0]] * 3, [0] * 3)
 
 
-# breaks if compiled blocks were no graphs, or a step started without saying so
+# breaks if compiled blocks are not CUDA graphs, or a step starts without marking it
 @pytest.mark.effect("run.kernels.cuda_graphs")
 def test_cuda_graphs_record_compiled_blocks(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[Any] = []
     monkeypatch.setattr(torch, "compile", lambda call, mode=None, **options: modes.append(mode) or call)
     ready = prepare(run__compile=True, run__kernels__cuda_graphs=True)
     assert {*modes} == {"reduce-overhead"}
-    assert not ready.job.model.records_graphs, "there are none on a CPU"
+    assert not ready.job.model.records_graphs, "a CPU has none"
     modes.clear()
     prepare(run__compile=True)
     assert {*modes} == {None}
@@ -157,10 +157,10 @@ def test_cuda_graphs_record_compiled_blocks(prepare: Prepare, monkeypatch: pytes
     assert not marks
     object.__setattr__(ready.trainer.model, "records_graphs", True)
     ready.step()
-    assert marks == [1], "once a step, whatever its micro-batches"
+    assert marks == [1], "once per step, however many micro-batches it has"
 
 
-# breaks if a GPU's memory were dealt out otherwise than asked for, or against the environment
+# breaks if GPU memory is allocated in another way than requested, or the setting overrides the environment
 @pytest.mark.effect("run.kernels.allocator")
 def test_allocator_is_set_unless_the_environment_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

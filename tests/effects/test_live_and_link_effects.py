@@ -1,4 +1,4 @@
-"""Rows of a second name for the exports, a file that is read at each epoch, and what names may hold."""
+"""Rows of the link to exports, of settings read at each epoch, and of name templates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [e["values"] for e in outside.read_lines(folder / "history.jsonl") if e["event"] == "live settings"]
 
 
-# breaks if no link were made, or if it led elsewhere
+# breaks if no link is created, or it points to another folder
 @pytest.mark.effect("run.export.link")
 def test_export_link_points_to_exports(shared_world: Any, prepare: Any) -> None:
     assert (
@@ -40,7 +40,7 @@ def test_export_link_points_to_exports(shared_world: Any, prepare: Any) -> None:
     assert not (shared_world.root / "kept" / "ckpts").is_symlink(), "an existing folder stays"
 
 
-# breaks if a signal always left a model, or never, or it were called like any other
+# breaks if a signal always exports a model, or never, or under the usual name
 @pytest.mark.effect("run.export.when_stopped", "run.export.name")
 def test_when_stopped_exports_after_a_signal(prepare: Any, capsys: Any) -> None:
     for asks in (False, True):
@@ -65,7 +65,7 @@ def test_file_system_without_links_gives_a_warning(prepare: Any, capsys: Any, mo
     assert "could not be linked to exports/" in capsys.readouterr().out
 
 
-# breaks if the file changed what it may not
+# breaks if the file changes a setting that cannot change during a run
 @pytest.mark.effect("run.live.fixed", "run.live.path")
 def test_fixed_settings_ignore_the_live_file(shared_world: Any, capsys: Any) -> None:
     path = shared_world.root / "live.yaml"

@@ -1,4 +1,4 @@
-"""Rows of `data.mask`: which parts of images are learnt."""
+"""Rows of `data.mask`: which parts of images are trained."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def masks_of(images: Path, folder: Path, shade: int) -> Path:
     return folder
 
 
-# breaks if a mask were not cut and mirrored as its image is, were trained as one, or were not asked for
+# breaks if a mask is not cropped and mirrored like its image, is trained as an image, or is not required
 @pytest.mark.effect("data.mask.source")
 def test_mask_files_are_cropped_and_flipped_with_images(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(40, 32), (32, 48), (32, 32)])
@@ -50,14 +50,14 @@ def test_mask_files_are_cropped_and_flipped_with_images(feed: Make, noisy: Make,
             assert torch.equal(mask, channel if key != "002.png" else torch.full_like(mask, 255)), key
             masks.setdefault(key, set()).add(mask.numpy().tobytes())
     assert set(masks) == {"000.png", "001.png", "002.png"}
-    assert len(masks["000.png"]) > 1 < len(masks["001.png"]), "another cut from visit to visit"
+    assert len(masks["000.png"]) > 1 < len(masks["001.png"]), "another crop at each visit"
     without = feed(folder, captions__missing="empty")
     assert without.batches()[0].mask is None
     [(_, note)] = without.report.notes
     assert note.startswith("2 files called NAME-masklabel.png: trained as images")
 
 
-# breaks if opacity were turned another way than the image, or whole images were taken for masked ones
+# breaks if opacity is not rotated like the image, or opaque images count as masked
 def test_mask_source_alpha_masks_transparent_pixels(feed: Make, tmp_path: Path) -> None:
     rng = np.random.Generator(np.random.Philox(key=3))
     pixels = rng.integers(0, 200, (48, 32, 4), dtype=np.uint8)
@@ -74,7 +74,7 @@ def test_mask_source_alpha_masks_transparent_pixels(feed: Make, tmp_path: Path) 
     assert (of["b.png"][0] == 255).all()
 
 
-# breaks if another folder's masks were taken, or a folder of masks inside the images' were trained
+# breaks if masks of another folder are used, or a folder of masks inside the images' folder is trained
 @pytest.mark.effect("data.mask.path")
 def test_mask_path_is_one_folder_or_one_per_data_path(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folders = [noisy(tmp_path / name, [(32, 32)] * 2) for name in "ab"]
@@ -93,12 +93,12 @@ def test_mask_path_is_one_folder_or_one_per_data_path(feed: Make, noisy: Make, t
     )
 
 
-# breaks if the number did not reach the loss of training or of held-out images
+# breaks if the number does not reach the loss of training or of held-out images
 @pytest.mark.effect("data.mask.background")
 @pytest.mark.effect("data.mask.mean")
 def test_mask_background_and_mean_weight_the_loss(shared_world: Any, prepare: Make) -> None:
-    """Under masks that are black everywhere the background alone counts: a quarter of the loss, or, over the sum of
-    weights, the whole."""
+    """With black masks only the background counts: a quarter of the loss, or, divided by the sum of weights, all of
+    it."""
     world = shared_world
     black = masks_of(world.images, world.root / "black", 0)
     cached = {"data__holdout__fraction": 0.2, "run__validation__every": "1 epochs"}
@@ -118,10 +118,10 @@ def test_mask_background_and_mean_weight_the_loss(shared_world: Any, prepare: Ma
     assert "no effect without masks" in contradiction("data.mask.mean=image")
 
 
-# breaks if a cached mask belonged to another placement, image or mask, or were lost with its entry
+# breaks if a cached mask belongs to another placement, image or mask, or is lost with its entry
 def test_cached_masks_equal_uncached_masks(prepare: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(64, 56)] * 3)
-    shutil.copy(folder / "001.png", folder / "002.png")  # equal images, of which each has a mask of its own
+    shutil.copy(folder / "001.png", folder / "002.png")  # equal images with different masks
     for number in range(3):
         Image.open(folder / "000.png").getchannel("RGB"[number]).save(folder / f"00{number}-masklabel.png")
     settings = {"data__path": folder, "data__mask__source": "files", "data__crop": "center", "data__flip": 1.0,
@@ -155,7 +155,7 @@ def test_missing_or_misfitting_mask_is_refused(feed: Make, noisy: Make, tmp_path
     said = refused(**named)[1]
     assert said == f"data.mask.path: {tmp_path / 'masks'}: does not exist; set it to the folder of masks"
     grey(tmp_path / "masks" / "fox.png", (32, 32), 0)
-    assert "no file there has the name of an image" in refused(**named)[1]
+    assert "no file in it has the name of an image" in refused(**named)[1]
     grey(folder / "000-masklabel.png", (32, 40), 0)
     code, message = refused(**beside)
     assert code == "E1476"
@@ -177,7 +177,7 @@ def test_missing_or_misfitting_mask_is_refused(feed: Make, noisy: Make, tmp_path
 
 
 def as_table(folder: Path) -> dict[str, Any]:
-    """The mask is in a folder of its own, which the column `mask` names; the second image has none."""
+    """The mask is in a separate folder, named by the column `mask`; the second image has none."""
     (folder / "of").mkdir()
     (folder / "of" / "any name.png").write_bytes(red_of(folder / "000.png"))
     table(folder, row("000.png") | {"mask": "of/any name.png"}, row("001.png") | {"mask": None})
@@ -216,7 +216,7 @@ def as_shard(folder: Path) -> dict[str, Any]:
     return {"format": "webdataset"}
 
 
-# breaks if a format lost its masks, gave them to another image, or trained them as images
+# breaks if a format loses its masks, assigns them to another image, or trains them as images
 @pytest.mark.effect("data.mask.source")
 @pytest.mark.parametrize("kind", [as_table, as_csv, as_table_beside, as_parquet, as_shard])
 def test_masks_are_read_from_every_image_format(kind: Any, feed: Make, noisy: Make, tmp_path: Path) -> None:
@@ -236,14 +236,14 @@ def as_film_table(folder: Path, mask: bytes) -> dict[str, Any]:
     return {"format": "videofolder"}
 
 
-# breaks if a clip's mask were cut or mirrored in another way than its frames, or another clip had it
+# breaks if a clip's mask is not cropped or mirrored like its frames, or is assigned to another clip
 @pytest.mark.effect("data.mask.source")
 @pytest.mark.parametrize("kind", [as_films, as_film_table])
 def test_clip_mask_applies_to_all_frames(kind: Any, feed: Make, write_clip: Make, tmp_path: Path) -> None:
     require_clip_masks(kind, feed, write_clip, tmp_path)
 
 
-# breaks if masks of clips did not reach the loss of a model of clips, or were lost between cache and step
+# breaks if masks of clips do not reach the loss of a video model, or are lost between cache and step
 @pytest.mark.slow
 @pytest.mark.effect("data.mask.source")
 def test_clip_masks_weight_the_loss_cached_or_not(shared_world: Any, write_clip: Make, tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""Rows of number types: which modules compute in the smaller one, the VAE's own, a scale that stays; of a cap on
-memory."""
+"""Rows of dtypes: modules that compute in the smaller one, the VAE, a static loss scale; of the memory limit."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ KINDS = {"convolution": nn.Conv2d, "linear": nn.Linear, "group norm": nn.GroupNo
 
 
 def types_in(network: nn.Module, run: Any) -> dict[str, frozenset[torch.dtype]]:
-    """The types that come out of modules, by kind. run: a run that makes a step, or what calls the network."""
+    """The output dtypes of modules, by kind. run: runs a step, or calls the network."""
     results: dict[str, set[torch.dtype]] = {}
 
     def keep(kind: str) -> Callable[..., None]:
@@ -43,7 +42,7 @@ def types_in(network: nn.Module, run: Any) -> dict[str, frozenset[torch.dtype]]:
 
 
 def spy(patch: pytest.MonkeyPatch) -> dict[str, set[torch.dtype]]:
-    """The types of what functions are given, by name."""
+    """The dtypes of the arguments of functions, by name."""
     types: dict[str, set[torch.dtype]] = {}
     for name in ("group_norm", "layer_norm", "silu", "scaled_dot_product_attention"):
         plain = getattr(nn.functional, name)
@@ -57,10 +56,10 @@ def spy(patch: pytest.MonkeyPatch) -> dict[str, set[torch.dtype]]:
     return types
 
 
-# breaks if a level had other modules in it, or what they compute in or hand on were of another type
+# breaks if a level includes other modules, or they compute in or return another dtype
 @pytest.mark.effect("run.half_precision")
 def test_half_precision_selects_modules_in_bf16(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
-    # by kind: the type that is handed on; and the type that norms and SiLU compute in
+    # by kind: the output dtype, and the dtype in which norms and SiLU compute
     expected = {"matmuls": (F32, F32), "most": (B16, F32), "all": (B16, B16)}
     losses = {}
     for level, (handed_on, inside) in expected.items():
@@ -79,10 +78,10 @@ def test_half_precision_selects_modules_in_bf16(prepare: Prepare, monkeypatch: p
     assert losses["matmuls"] != losses["most"]
     assert max(losses.values()) == pytest.approx(min(losses.values()), rel=0.03)
     plain, in_half = (prepare(run__half_precision=level).step().report.loss for level in ("autocast", "all"))
-    assert plain == in_half, "float32 has no halves"
+    assert plain == in_half, "nothing is in half precision"
 
 
-# breaks if the VAE took the type of the other frozen parts, or computed in the denoiser's beside it
+# breaks if the VAE uses the dtype of the other frozen parts, or the denoiser computes in the VAE's
 @pytest.mark.effect("run.vae_dtype")
 def test_vae_dtype_applies_only_to_the_vae(prepare: Prepare) -> None:
     settings = {"data__cache__latents": False, "data__cache__text": False, "run__precision": "bf16"}
@@ -100,7 +99,7 @@ def test_vae_dtype_applies_only_to_the_vae(prepare: Prepare) -> None:
     assert "frozen bf16, VAE fp32" in (mixed.job.start.folder.path / "run.log").read_text()
 
 
-# breaks if a static scale grew, or shrank when gradients overflow
+# breaks if a static scale grows, or shrinks when gradients overflow
 @pytest.mark.effect("run.scaler.kind")
 def test_static_loss_scale_is_constant(prepare: Prepare) -> None:
     settings = {"run__precision": "fp16", "run__scaler__init": 1024, "run__scaler__growth_interval": 1}
@@ -112,7 +111,7 @@ def test_static_loss_scale_is_constant(prepare: Prepare) -> None:
     assert [dynamic.step().report.loss_scale for _ in range(2)] == [1024, 2048]
 
 
-# breaks if the number were read in another unit, did not reach the allocator, or nothing were said on the CPU
+# breaks if the number has another unit, does not reach the allocator, or the CPU gets no note
 @pytest.mark.effect("run.memory_limit")
 def test_memory_limit_caps_gpu_memory(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     read = {"59GB": 59e9, "48 GiB": 48 * 2**30, "1.5GB": 1.5e9, "512MiB": 2**29, "700MB": 7e8}
@@ -139,7 +138,7 @@ def test_memory_limit_caps_gpu_memory(prepare: Prepare, monkeypatch: pytest.Monk
 
 
 def test_norms_with_bf16_weights_compute_in_float32(prepare: Prepare) -> None:
-    """With weights kept in the smaller type, `most` still computes norms in float32."""
+    """With weights stored in the smaller dtype, `most` still computes norms in float32."""
     settings = {"run__precision": "bf16", "run__half_precision": "most", "run__weight_dtype": "same"}
     ready = prepare(**settings)
     norm = next(m for m in ready.family.parts()["denoiser"].modules() if isinstance(m, nn.GroupNorm))
@@ -150,7 +149,7 @@ def test_norms_with_bf16_weights_compute_in_float32(prepare: Prepare) -> None:
     assert torch.equal(result, exact.to(B16))
 
 
-# breaks if masters were kept anyway, moments were float32, or the average took the smaller type
+# breaks if masters are kept, moments are float32, or the average uses the smaller dtype
 @pytest.mark.slow
 @pytest.mark.effect("run.weight_dtype")
 @pytest.mark.parametrize("kind", ["adamw", "adafactor", *names_of_trainers("settings/optimizers")])
@@ -175,5 +174,5 @@ def test_pure_weights_have_no_masters(prepare: Prepare, kind: str) -> None:
     if kind == "adamw":
         lost = prepare(optim__lr=1e-6, **settings).step()
         large = lost.before["denoiser/conv_in.weight"].abs() > 0.01
-        assert not lost.moved("denoiser/conv_in.weight")[large].any(), "less than a last bit"
+        assert not lost.moved("denoiser/conv_in.weight")[large].any(), "less than the last bit"
     assert "no masters" in (ready.folder.path / "run.log").read_text()

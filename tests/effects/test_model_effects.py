@@ -1,4 +1,4 @@
-"""Rows of the section `model`: which networks are trained, and what of them moves."""
+"""Rows of the section `model`: which networks and tensors are trained."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families import sd
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
-from mezzotint.tasks.check.memory import described_model
+from mezzotint.tasks.check.memory import build_described_model
 from mezzotint.weights.layouts.sd import LAYOUT
 
 Prepare = Callable[..., Any]
 
 
-# breaks if the family were fixed: an unknown name would train anyway
+# breaks if the family is fixed: an unknown name would be accepted
 @pytest.mark.effect("model.family")
 def test_family_is_found_by_name(prepare: Prepare) -> None:
     assert type(prepare(model__family="sd").family) is sd.Family
@@ -35,7 +35,7 @@ def test_family_is_found_by_name(prepare: Prepare) -> None:
         assemble.family_class(read_text("model: {family: sdd}").recipe)
 
 
-# breaks if the model came from another folder than the one named
+# breaks if the model comes from another folder than the named one
 @pytest.mark.effect("model.path")
 def test_model_path_is_the_folder_read(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
     wider = shutil.copytree(shared_world.model, tmp_path / "wider")
@@ -51,7 +51,7 @@ def conv_in(ready: Any) -> torch.Tensor:
     return weight
 
 
-# breaks if `files` did not read what is there, or `random` did
+# breaks if `files` does not read the weights, or `random` does
 @pytest.mark.effect("model.weights")
 def test_weights_come_from_files_or_from_the_seed(prepare: Prepare, shared_world: Any) -> None:
     random = prepare(model__weights="random", run__seed=1, optim__ema__rule="none")
@@ -67,7 +67,7 @@ def test_weights_come_from_files_or_from_the_seed(prepare: Prepare, shared_world
 
 @pytest.fixture
 def one_file(prepare: Prepare, tmp_path: Path) -> tuple[Path, Path]:
-    """A model in one file, with an averaged copy that is 1 above it, and the folder it was made of."""
+    """A model in one file, with an averaged copy of weights larger by 1, and the folder it was made from."""
     random = prepare(model__weights="random", optim__ema__rule="none", run__export__single_file=True)
     random.trainer.host.export(random.trainer)
     folder, file = sorted(random.job.start.folder.exports.iterdir())
@@ -78,7 +78,7 @@ def one_file(prepare: Prepare, tmp_path: Path) -> tuple[Path, Path]:
     return folder, tmp_path / "x.safetensors"
 
 
-# breaks if configurations of a single file came from elsewhere: a file of this size has none that ship
+# breaks if configurations of a single file come from elsewhere: none ship for a file of this size
 @pytest.mark.effect("model.config")
 def test_config_supplies_configurations_of_a_single_file(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
     folder, file = one_file
@@ -92,7 +92,7 @@ def test_config_supplies_configurations_of_a_single_file(prepare: Prepare, one_f
         prepare(model__path=file, model__weights="files")
 
 
-# breaks if the folder's networks were built anyway, here or in what `check` counts, or those of read weights not
+# breaks if the folder's networks are built, by training or by `check`, or networks with read weights are not
 @pytest.mark.effect("model.config")
 def test_config_defines_networks_with_random_weights(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
     other = shutil.copytree(shared_world.model, tmp_path / "other")
@@ -104,14 +104,14 @@ def test_config_defines_networks_with_random_weights(prepare: Prepare, shared_wo
     ]  # fmt: skip
     assert f"configurations in {other};" in (built.job.start.folder.path / "run.log").read_text()
     settings = built.job.resolved.recipe.model
-    assert sum(p.numel() for p in described_model(sd.Family, settings)[1].parts()["denoiser"].parameters()) == sum(
-        p.numel() for p in built.family.parts()["denoiser"].parameters()
-    )
+    assert sum(
+        p.numel() for p in build_described_model(sd.Family, settings)[1].parts()["denoiser"].parameters()
+    ) == sum(p.numel() for p in built.family.parts()["denoiser"].parameters())
     read = settings.model_copy(update={"weights": "files"})
-    assert described_model(sd.Family, read)[1].parts()["denoiser"].config.block_out_channels == [16]
+    assert build_described_model(sd.Family, read)[1].parts()["denoiser"].config.block_out_channels == [16]
 
 
-# breaks if the model's own autoencoder were used anyway, for the cache's address, or for the export
+# breaks if the model's own autoencoder is used: in training, for the cache's address, or for the export
 @pytest.mark.effect("model.vae")
 def test_vae_replaces_the_models_own(prepare: Prepare, tmp_path: Path) -> None:
     own = prepare(data__cache__latents=False, optim__ema__rule="none")
@@ -135,7 +135,7 @@ def test_vae_replaces_the_models_own(prepare: Prepare, tmp_path: Path) -> None:
     assert all(torch.equal(written[name], t.half()) for name, t in weights.items())
 
 
-# breaks if the averaged copy were taken anyway, or never
+# breaks if the averaged copy is always used, or never
 @pytest.mark.effect("model.ema_weights")
 def test_ema_weights_selects_the_trained_copy(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
     folder, file = one_file
@@ -147,7 +147,7 @@ def test_ema_weights_selects_the_trained_copy(prepare: Prepare, one_file: tuple[
     assert torch.equal(conv_in(used), conv_in(plain) + 1)
 
 
-# breaks if the setting did not reach the objective's target, or the exported scheduler
+# breaks if the setting does not reach the objective's target, or the exported scheduler
 @pytest.mark.effect("model.prediction")
 def test_prediction_sets_the_target(prepare: Prepare) -> None:
     x_0 = torch.full((2, 4, 2, 2), 0.5)
@@ -164,7 +164,7 @@ def test_prediction_sets_the_target(prepare: Prepare) -> None:
         assert config["prediction_type"] == name
 
 
-# breaks if the last layer were taken anyway, or the final norm left out
+# breaks if the last layer is always used, or the final norm is missing
 @pytest.mark.effect("model.clip_skip")
 def test_clip_skip_omits_last_layers(prepare: Prepare) -> None:
     whole, skipped = (prepare(model__clip_skip=n, data__cache__text=False).family for n in (0, 1))
@@ -180,7 +180,7 @@ def test_clip_skip_omits_last_layers(prepare: Prepare) -> None:
     assert not torch.allclose(states, whole.encode_text(["a red circle"]).states)
 
 
-# breaks if a part that is not named moved, or one that is named did not
+# breaks if a part that is not named changes, or a named one does not
 @pytest.mark.effect("model.train")
 @pytest.mark.parametrize("parts", [["denoiser"], ["text_encoder"], ["denoiser", "text_encoder"]])
 def test_train_names_the_parts_that_change(prepare: Prepare, parts: list[str]) -> None:
@@ -196,7 +196,7 @@ def test_train_names_the_parts_that_change(prepare: Prepare, parts: list[str]) -
     assert {name.split("/")[1] for name in ready.trainer.tensors() if name.startswith("w/")} == set(parts)
 
 
-# breaks if a pattern were not honoured, or froze more than it matches
+# breaks if a pattern has no effect, or freezes more than it matches
 @pytest.mark.effect("model.freeze")
 def test_freeze_keeps_what_its_patterns_match(prepare: Prepare) -> None:
     ready = prepare(model__freeze=["denoiser/down_blocks.*", "*.bias"], optim__lr=1e-3)
@@ -220,7 +220,7 @@ class Kernels(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-# breaks if the trainer computed attention outside of the kernel's context
+# breaks if the trainer computes attention outside of the kernel's context
 @pytest.mark.effect("model.attention")
 def test_attention_selects_the_kernel(prepare: Prepare) -> None:
     results = {}
@@ -236,7 +236,7 @@ def test_attention_selects_the_kernel(prepare: Prepare) -> None:
     assert results["math"]["softmax"] > 0
 
 
-# breaks if heads were not computed apart, or gave other gradients than together
+# breaks if heads are not computed separately, or give other gradients than together
 @pytest.mark.effect("model.attention")
 def test_sliced_attention_trains_the_same(prepare: Prepare) -> None:
     results = {}
@@ -255,7 +255,7 @@ def test_sliced_attention_trains_the_same(prepare: Prepare) -> None:
     assert parts.report.loss == pytest.approx(whole.report.loss, rel=1e-5)
 
 
-# breaks if a package that is not there were ignored silently
+# breaks if a package that is not installed is ignored silently
 @pytest.mark.effect("model.attention")
 def test_xformers_needs_its_package(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: None)
@@ -264,7 +264,7 @@ def test_xformers_needs_its_package(prepare: Prepare, monkeypatch: pytest.Monkey
     assert caught.value.code == "E1062"
 
 
-# breaks if the denoiser were not handed to the package, or its refusal were no message
+# breaks if the denoiser is not passed to the package, or its refusal is not reported
 @pytest.mark.effect("model.attention")
 def test_xformers_is_enabled_on_the_denoiser(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: object())

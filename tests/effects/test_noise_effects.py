@@ -1,4 +1,4 @@
-"""Rows of the section `objective` for EveryDream2's losses and noises, and of a seed that is drawn."""
+"""Rows of the section `objective` for EveryDream2's losses and noise, and of random seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.settings.reading.read import read_text
-from mezzotint.settings.resume_rules import differences
+from mezzotint.settings.resume_rules import find_differences
 from mezzotint.settings.sections.objective import ObjectiveSettings
 
 Prepare = Callable[..., Any]
@@ -24,7 +24,7 @@ def draws_of(count: int) -> StepDraws:
     return StepDraws.at(0, 3, np.arange(count), "cpu")
 
 
-# breaks if the two were exchanged, if huber's delta were fixed, or if the share counted another number of timesteps
+# breaks if the two are exchanged, huber's delta is fixed, or the share counts another number of timesteps
 @pytest.mark.effect("objective.loss", "objective.huber_delta")
 @pytest.mark.parametrize("delta", [1.0, 0.5])
 def test_huber_and_mse_are_blended_by_timestep(prepare: Prepare, delta: float) -> None:
@@ -47,14 +47,14 @@ def with_discount(discount: float) -> Objective:
 
 
 def coarse_share(objective: Objective) -> float:
-    """How much of the noise's variance is left when 8 × 8 places are averaged: 1/64 for plain noise."""
+    """The share of the noise's variance that remains after averaging 8 × 8 positions: 1/64 for plain noise."""
     noised = objective.noise_at(torch.zeros(50, 4, 32, 32), draws_of(50), torch.full((50,), 300))
     assert torch.equal(objective.target(noised), noised.noise)
     torch.testing.assert_close(noised.noise.flatten(1).std(1), torch.ones(50), rtol=0.06, atol=0)
     return float(torch.nn.functional.avg_pool2d(noised.noise, 8).var())
 
 
-# breaks if the levels were left out, weighed alike, added unnormalised, or were missing from the target
+# breaks if the levels are missing, have equal weights, are not normalised, or are missing from the target
 @pytest.mark.effect("objective.pyramid_discount")
 def test_pyramid_discount_adds_low_frequency_noise(prepare: Prepare) -> None:
     plain, faint, strong = (coarse_share(with_discount(discount)) for discount in (0.0, 0.3, 0.8))
@@ -66,7 +66,7 @@ def test_pyramid_discount_adds_low_frequency_noise(prepare: Prepare) -> None:
     assert ready.step().report.losses != other.step().report.losses
 
 
-# breaks if the held-out loss were measured on plain noise, or drew other noise at each look
+# breaks if the held-out loss is measured with plain noise, or with other noise each time
 @pytest.mark.effect("objective.pyramid_discount")
 def test_pyramid_noise_is_used_in_validation(prepare: Prepare) -> None:
     settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1, "run__validation__timesteps": 1}
@@ -80,7 +80,7 @@ def test_pyramid_noise_is_used_in_validation(prepare: Prepare) -> None:
 
 
 class States:
-    """Keeps the text states that the denoiser is told."""
+    """Stores the text states that the denoiser gets."""
 
     def __init__(self, ready: Any) -> None:
         self.seen: list[torch.Tensor] = []
@@ -92,7 +92,7 @@ class States:
         self.seen.append(states.detach().float().clone())
 
 
-# breaks if nothing were added, if its deviation were not g/√D, or if validation were perturbed too
+# breaks if nothing is added, its deviation is not g/√D, or validation is perturbed, too
 @pytest.mark.effect("objective.embedding_perturbation")
 def test_embedding_perturbation_is_noise_on_the_text(prepare: Prepare) -> None:
     settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1, "run__validation__timesteps": 1}
@@ -112,11 +112,11 @@ def test_embedding_perturbation_is_noise_on_the_text(prepare: Prepare) -> None:
         assert float(noise.std()) == pytest.approx(strength / width**0.5, rel=0.03)
         assert abs(float(noise.mean())) < 4 * strength / width**0.5 / noise.numel() ** 0.5
     torch.testing.assert_close(2 * added[0.5], added[1.0], rtol=1e-3, atol=1e-5)
-    assert not torch.equal(added[1.0][0], added[1.0][1]), "each sample has its own"
+    assert not torch.equal(added[1.0][0], added[1.0][1]), "each sample has its own noise"
     assert losses[0.0] == losses[1.0]
 
 
-# breaks if the noise cut the text encoder off from its gradient, or followed the batch's split
+# breaks if the noise stops the gradient to the text encoder, or depends on how the batch is split
 @pytest.mark.effect("objective.embedding_perturbation")
 def test_embedding_perturbation_keeps_text_encoder_gradients(prepare: Prepare) -> None:
     settings = {"objective__embedding_perturbation": 0.5, "optim__lr": 1e-3, "optim__ema__rule": "none"} | BOTH
@@ -127,7 +127,7 @@ def test_embedding_perturbation_keeps_text_encoder_gradients(prepare: Prepare) -
     assert one.report.norm == pytest.approx(other.report.norm, rel=1e-4)
 
 
-# breaks if -1 were a seed like any other, were drawn anew on resume, or were recorded as it was written
+# breaks if -1 is used as a seed, is drawn again when resuming, or is recorded as -1
 @pytest.mark.slow
 @pytest.mark.effect("run.seed")
 def test_seed_minus_one_is_drawn_once_per_run(prepare: Prepare) -> None:
@@ -150,5 +150,5 @@ def test_seed_minus_one_is_drawn_once_per_run(prepare: Prepare) -> None:
     assert again.trainer.progress.step == 2
     assert again.step().report.losses == known.step().report.losses
     recorded = values["recipe"]
-    assert "run.seed" not in [one.path for one in differences(recorded, read_text("run: {seed: -1}").recipe)]
-    assert "run.seed" in [one.path for one in differences(recorded, read_text("run: {seed: 5}").recipe)]
+    assert "run.seed" not in [one.path for one in find_differences(recorded, read_text("run: {seed: -1}").recipe)]
+    assert "run.seed" in [one.path for one in find_differences(recorded, read_text("run: {seed: 5}").recipe)]

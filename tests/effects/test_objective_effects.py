@@ -1,4 +1,4 @@
-"""Rows of the section `objective`: what a step is taught, by the formulas."""
+"""Rows of the section `objective`: targets, weights and noise, by their formulas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def loss_of_error(objective: Objective, error: float) -> float:
     return float(objective.loss(objective.target(noised) + error, noised, torch.ones(1)).per_sample)
 
 
-# breaks if Objective._error took one formula for both, or the settings did not reach the trainer's objective
+# breaks if Objective._error uses one formula for both, or the settings do not reach the trainer's objective
 @pytest.mark.effect("objective.loss", "objective.huber_delta")
 def test_loss_is_squared_or_huber_with_delta(prepare: Prepare) -> None:
     mse = prepare()
@@ -53,7 +53,7 @@ def weights_at(prepare: Prepare, timesteps: list[int], **settings: Any) -> Tenso
     return objective.loss(objective.target(noised), noised, torch.ones(len(timesteps))).weight
 
 
-# breaks if γ did not reach the weights, or a weight where none is asked for were not 1
+# breaks if γ does not reach the weights, or weights are not 1 without it
 @pytest.mark.effect("objective.min_snr_gamma")
 def test_min_snr_gamma_clamps_the_weight(prepare: Prepare) -> None:
     places = [0, 100, 500, 999]
@@ -65,7 +65,7 @@ def test_min_snr_gamma_clamps_the_weight(prepare: Prepare) -> None:
     assert float(snr[0]) > 5 > 1 > float(snr[3]), "some timesteps are clamped, some are not"
 
 
-# breaks if one form were taken for another; they differ for v alone
+# breaks if one form is used for the other; they differ only for v
 @pytest.mark.effect("objective.min_snr_form")
 def test_min_snr_form_is_one_of_three_formulas(prepare: Prepare) -> None:
     places = [0, 100, 500, 999]
@@ -80,7 +80,7 @@ def test_min_snr_form_is_one_of_three_formulas(prepare: Prepare) -> None:
         torch.testing.assert_close(weights_at(prepare, places, objective__min_snr_form=form, **settings), formula)
 
 
-# breaks if the offset were not added, differed within a channel, had another size, or were missing from the target
+# breaks if the offset is not added, differs within a channel, has another size, or is missing from the target
 @pytest.mark.effect("objective.noise_offset")
 def test_noise_offset_moves_whole_channels(prepare: Prepare) -> None:
     plain, offset = prepare().objective, prepare(objective__noise_offset=0.5).objective
@@ -95,7 +95,7 @@ def test_noise_offset_moves_whole_channels(prepare: Prepare) -> None:
     torch.testing.assert_close(offset.target(with_it), with_it.noise)
 
 
-# breaks if the schedule were not rescaled where the trainer noises, or the export did not say so
+# breaks if the trainer's schedule is not rescaled, or the export does not record it
 @pytest.mark.effect("objective.zero_terminal_snr")
 def test_zero_terminal_snr_ends_in_pure_noise(prepare: Prepare) -> None:
     plain = prepare(objective__zero_terminal_snr=False)
@@ -112,7 +112,7 @@ def test_zero_terminal_snr_ends_in_pure_noise(prepare: Prepare) -> None:
     assert config["rescale_betas_zero_snr"] is True
 
 
-# breaks if timesteps were drawn from another range, missed an end of it, or were not even
+# breaks if timesteps are drawn from another range, exclude one of its ends, or are not uniform
 @pytest.mark.effect("objective.timesteps")
 def test_timesteps_are_uniform_over_the_range(prepare: Prepare) -> None:
     ready = prepare(objective__timesteps=[200, 300])
@@ -127,7 +127,7 @@ def test_timesteps_are_uniform_over_the_range(prepare: Prepare) -> None:
     assert int(everywhere.max()) > 994
 
 
-# breaks if the perturbation entered the target, or had another size
+# breaks if the perturbation is added to the target, or has another size
 @pytest.mark.effect("objective.input_perturbation")
 def test_input_perturbation_changes_input_not_target() -> None:
     plain, perturb_text = (
@@ -144,13 +144,13 @@ def test_input_perturbation_changes_input_not_target() -> None:
 
 
 def drawn_by(prepare: Prepare, count: int = 20_000, **settings: Any) -> Tensor:
-    """How often each of the 1000 timesteps is drawn, over its even share."""
+    """How often each of the 1000 timesteps is drawn, relative to a uniform draw."""
     objective = prepare(**{f"objective__{key}": value for key, value in settings.items()}).objective
     drawn = objective.noise(torch.zeros(count, 4, 1, 1), draws_of(count)).model_t
     return torch.bincount(drawn, minlength=1000).float() * 1000 / count
 
 
-# breaks if the bias did not reach the draw, reached the loss as well, preferred the wrong end, or end were inclusive
+# breaks if the bias does not reach the draw, affects the loss, prefers the wrong end, or `end` is inclusive
 @pytest.mark.effect("objective.timestep_bias.strategy", "objective.timestep_bias.multiplier")
 def test_timestep_bias_changes_frequency_not_weight(prepare: Prepare) -> None:
     none = drawn_by(prepare, timestep_bias__multiplier=4)
@@ -166,7 +166,7 @@ def test_timestep_bias_changes_frequency_not_weight(prepare: Prepare) -> None:
     assert all(t < 250 for _ in range(3) for t in ready.step().report.timesteps)
 
 
-# breaks if range ignored its ends, or took the last one in
+# breaks if range ignores its ends, or includes the last one
 @pytest.mark.effect("objective.timestep_bias.begin", "objective.timestep_bias.end")
 def test_timestep_bias_range_is_half_open(prepare: Prepare) -> None:
     result = drawn_by(
@@ -183,7 +183,7 @@ def test_timestep_bias_range_is_half_open(prepare: Prepare) -> None:
     assert float(both[400:500].sum() / both[500:600].sum()) == pytest.approx(3, rel=0.1)
 
 
-# breaks if another share of the timesteps were preferred
+# breaks if another share of the timesteps is preferred
 @pytest.mark.effect("objective.timestep_bias.portion")
 def test_timestep_bias_portion_is_the_preferred_share(prepare: Prepare) -> None:
     for strategy, low, high in (("earlier", 0, 100), ("later", 900, 1000)):

@@ -1,4 +1,4 @@
-"""Rows of the section `optim`: how far and in which direction weights move."""
+"""Rows of the section `optim`: size and direction of updates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def norm(tensors: Any) -> float:
 
 
 def adam_direction(step: Any, name: str, eps: float = 1e-8) -> Tensor:
-    """g/(|g| + eps): what AdamW's first step follows, whose moments corrected for bias are g and g²."""
+    """g/(|g| + eps): the direction of AdamW's first step, whose bias-corrected moments are g and g²."""
     return step.grads[name] / (step.grads[name].abs() + eps)
 
 
@@ -39,7 +39,7 @@ def test_reported_norm_is_that_of_the_gradients(prepare: Prepare) -> None:
     assert norm(step.grads.values()) == pytest.approx(step.report.norm, rel=1e-4)
 
 
-# breaks if Trainer.rates did not start from optim.lr, or Update passed another rate to the kernel
+# breaks if Trainer.rates does not start from optim.lr, or Update passes another rate to the kernel
 @pytest.mark.effect("optim.lr")
 def test_doubled_lr_doubles_the_change(prepare: Prepare) -> None:
     slow, fast = (prepare(optim__lr=rate, **PLAIN).step() for rate in (1e-3, 2e-3))
@@ -50,7 +50,7 @@ def test_doubled_lr_doubles_the_change(prepare: Prepare) -> None:
         torch.testing.assert_close(slow.moved(name), -1e-3 * adam_direction(slow, name), rtol=1e-3, atol=1e-6)
 
 
-# breaks if Trainer.rates looked at optim.lr alone
+# breaks if Trainer.rates only uses optim.lr
 @pytest.mark.effect("optim.part_lr")
 def test_part_lr_sets_the_rate_of_a_part(prepare: Prepare) -> None:
     step = prepare(optim__lr=1e-3, optim__part_lr={"text_encoder": 4e-3}, **BOTH, **PLAIN).step()
@@ -59,7 +59,7 @@ def test_part_lr_sets_the_rate_of_a_part(prepare: Prepare) -> None:
     assert step.report.rates == {"denoiser": 1e-3, "text_encoder": 4e-3}
 
 
-# breaks if another rule than AdamW's (decay apart from the gradient, bias corrected) moved the weights
+# breaks if the weights follow another rule than AdamW (decoupled decay, bias correction)
 @pytest.mark.effect("optim.optimizer.kind")
 def test_kind_adamw_is_torchs_adamw(prepare: Prepare) -> None:
     ready = prepare(optim__lr=1e-3, optim__clip__norm="null", optim__optimizer__kind="adamw")
@@ -79,7 +79,7 @@ def test_kind_adamw_is_torchs_adamw(prepare: Prepare) -> None:
         read_text("optim: {optimizer: {kind: sgd}}")
 
 
-# breaks if Update passed fixed betas to the kernel
+# breaks if Update passes fixed betas to the kernel
 @pytest.mark.effect("optim.optimizer.betas")
 def test_betas_are_the_decay_of_the_moments(prepare: Prepare) -> None:
     step = prepare(optim__optimizer__betas=[0.5, 0.75], **PLAIN).step()
@@ -88,7 +88,7 @@ def test_betas_are_the_decay_of_the_moments(prepare: Prepare) -> None:
         torch.testing.assert_close(step.square[name], 0.25 * grad**2, rtol=1e-4, atol=1e-12)
 
 
-# breaks if Update passed a fixed eps to the kernel
+# breaks if Update passes a fixed eps to the kernel
 @pytest.mark.effect("optim.optimizer.eps")
 def test_eps_damps_small_gradients(prepare: Prepare) -> None:
     step = prepare(optim__lr=1e-3, optim__optimizer__eps=1.0, **PLAIN).step()
@@ -96,13 +96,13 @@ def test_eps_damps_small_gradients(prepare: Prepare) -> None:
         torch.testing.assert_close(step.moved(name), -1e-3 * adam_direction(step, name, 1.0), rtol=1e-2, atol=1e-7)
 
 
-# breaks if a group's weight decay were not the settings', or no_decay's patterns made no group of their own
+# breaks if a group's weight decay is not that of the settings, or no_decay's patterns have no group
 @pytest.mark.effect("optim.optimizer.weight_decay", "optim.optimizer.no_decay")
 def test_weight_decay_shrinks_all_but_those_named(prepare: Prepare) -> None:
     settings = PLAIN | {"optim__optimizer__weight_decay": 0.5, "optim__optimizer__no_decay": ["*norm*"]}
     step = prepare(optim__lr=1e-2, **settings).step()
     spared = [name for name in step.grads if "norm" in name]
-    assert any(float(step.before[name].abs().max()) == 1.0 for name in spared), "there is something that could decay"
+    assert any(float(step.before[name].abs().max()) == 1.0 for name in spared), "there are weights that could decay"
     for name in step.grads:
         decay = 0.0 if name in spared else 0.5
         expected = -1e-2 * (decay * step.before[name] + adam_direction(step, name))
@@ -115,7 +115,7 @@ def factor(step: int, **schedule: Any) -> float:
     return lr.factor(read_text("schema: 1", overrides=words).recipe.optim.schedule, step, 100)
 
 
-# breaks if Trainer.rates left the schedule out: the factors below would be nobody's
+# breaks if Trainer.rates ignores the schedule: the factors below would be unused
 @pytest.mark.effect("optim.schedule.warmup_steps")
 def test_warmup_rises_from_zero(prepare: Prepare) -> None:
     ready = prepare(optim__lr=4e-3, optim__schedule__warmup_steps=4, **PLAIN)
@@ -127,7 +127,7 @@ def test_warmup_rises_from_zero(prepare: Prepare) -> None:
     assert rates == pytest.approx([2e-3, 3e-3, 4e-3, 4e-3])
 
 
-# breaks if a case of lr._decay_factor were another curve
+# breaks if a case of lr._decay_factor returns another curve
 @pytest.mark.effect("optim.schedule.kind")
 @pytest.mark.parametrize(
     ("kind", "at_25", "at_75"),
@@ -146,34 +146,34 @@ def test_schedule_kind_is_the_curve_of_the_rate(kind: str, at_25: float, at_75: 
     assert results == pytest.approx([1.0, at_25, at_75])
 
 
-# breaks if the decay always took the length of the run
+# breaks if the decay always has the length of the run
 @pytest.mark.effect("optim.schedule.decay_steps")
 def test_decay_steps_is_when_the_floor_is_reached() -> None:
     assert [factor(s, kind="linear", decay_steps=50) for s in (25, 50, 90)] == pytest.approx([0.5, 0.0, 0.0])
     assert [factor(s, kind="linear") for s in (25, 50, 90)] == pytest.approx([0.75, 0.5, 0.1])
 
 
-# breaks if the curves fell to 0 whatever the floor
+# breaks if the curves always end at 0, whatever the floor
 @pytest.mark.effect("optim.schedule.floor")
 @pytest.mark.parametrize("kind", ["linear", "cosine", "polynomial"])
 def test_floor_is_the_lowest_factor(kind: str) -> None:
     assert [factor(s, kind=kind, floor=0.2) for s in (0, 50, 100, 500)] == pytest.approx([1.0, 0.6, 0.2, 0.2])
 
 
-# breaks if restarts fell once whatever the cycles
+# breaks if restarts have one cycle, whatever the setting
 @pytest.mark.effect("optim.schedule.cycles")
 def test_cycles_counts_decays() -> None:
     assert [factor(s, kind="restarts", cycles=4) for s in (0, 25, 50, 75)] == pytest.approx([1.0] * 4)
     assert factor(12, kind="restarts", cycles=2) == pytest.approx(0.5 + 0.5 * math.cos(math.pi * 0.24))
 
 
-# breaks if polynomial were always a straight line
+# breaks if polynomial is always linear
 @pytest.mark.effect("optim.schedule.power")
 def test_power_is_the_exponent_of_the_polynomial() -> None:
     assert [factor(s, kind="polynomial", power=3) for s in (20, 50)] == pytest.approx([0.8**3, 0.125])
 
 
-# breaks if piecewise ignored its points, or their order
+# breaks if piecewise ignores its points, or their order
 @pytest.mark.effect("optim.schedule.points")
 def test_points_are_steps_with_factors() -> None:
     points = "[[5, 0.5], [50, 2.0], [80, 0.0]]"
@@ -181,7 +181,7 @@ def test_points_are_steps_with_factors() -> None:
     assert results == [1.0, 0.5, 0.5, 2.0, 2.0, 0.0]
 
 
-# breaks if the plan or the loader did not get the number, or the loss were a sum over batches
+# breaks if the plan or the loader does not get the number, or the loss is a sum over batches
 @pytest.mark.effect("optim.accumulation")
 def test_accumulation_joins_batches_into_one_step(prepare: Prepare) -> None:
     one, two = prepare(data__batch_size=2), prepare(data__batch_size=2, optim__accumulation=2)
@@ -195,17 +195,17 @@ def test_accumulation_joins_batches_into_one_step(prepare: Prepare) -> None:
     assert together.report.loss == pytest.approx(mean, rel=1e-5)
 
 
-# breaks if clipping did not happen, or happened at another length
+# breaks if clipping does not happen, or at another norm
 @pytest.mark.effect("optim.clip.norm")
 def test_clip_norm_bounds_the_gradient(prepare: Prepare) -> None:
     for length, expected in (("0.1", 0.1), ("1000", None), ("null", None)):
         step = prepare(**PLAIN | {"optim__clip__norm": length}).step()
-        taken = norm(step.mean.values()) / 0.1  # the first moment is (1 − 0.9) times what was taken
+        taken = norm(step.mean.values()) / 0.1  # the first moment is (1 − 0.9) times the clipped gradient
         assert taken == pytest.approx(expected or step.report.norm, rel=1e-3)
         assert step.report.norm > 0.1
 
 
-# breaks if the coefficients of one scope were used for another
+# breaks if one scope uses the coefficients of another
 @pytest.mark.effect("optim.clip.scope")
 def test_clip_scope_groups_gradients(prepare: Prepare) -> None:
     results = {
@@ -244,7 +244,7 @@ def assert_all_close(tensors: dict[str, Tensor], expected: dict[str, Tensor]) ->
         torch.testing.assert_close(tensor, expected[name], rtol=1e-4, atol=1e-6)
 
 
-# breaks if a rule's case of decay_at were another's, or the rule did not reach the average
+# breaks if a rule uses another case of decay_at, or does not reach the average
 @pytest.mark.effect("optim.ema.rule")
 @pytest.mark.parametrize(
     ("rule", "decays"),
@@ -259,7 +259,7 @@ def test_ema_rule_sets_the_decay_curve(prepare: Prepare, rule: str, decays: list
     assert_all_close(average.weights, expected_average(weights, decays))
 
 
-# breaks if `none` kept an average anyway
+# breaks if `none` keeps an average
 @pytest.mark.effect("optim.ema.rule")
 def test_ema_rule_none_keeps_no_average(prepare: Prepare) -> None:
     ready = prepare(optim__ema__rule="none")
@@ -267,7 +267,7 @@ def test_ema_rule_none_keeps_no_average(prepare: Prepare) -> None:
     assert not [name for name in ready.trainer.tensors() if name.startswith("ema/")]
 
 
-# breaks if the decay were fixed
+# breaks if the decay is fixed
 @pytest.mark.effect("optim.ema.decay")
 def test_ema_decay_is_the_kept_share(prepare: Prepare) -> None:
     for decay in (0.1, 0.95):
@@ -275,7 +275,7 @@ def test_ema_decay_is_the_kept_share(prepare: Prepare) -> None:
         assert_all_close(average.weights, expected_average(weights, [decay] * 2))
 
 
-# breaks if the average moved at every step
+# breaks if the average is updated at every step
 @pytest.mark.effect("optim.ema.interval")
 def test_ema_interval_counts_steps_between_updates(prepare: Prepare) -> None:
     weights, average = train_with_ema(prepare, rule="constant", decay=0.5, interval=2)
@@ -284,7 +284,7 @@ def test_ema_interval_counts_steps_between_updates(prepare: Prepare) -> None:
 
 
 class AtOnce:
-    """Does what it is given, where it is given."""
+    """Runs its work at once, in the same thread."""
 
     def __init__(self, **_: Any) -> None: ...
 
@@ -294,11 +294,11 @@ class AtOnce:
         return done
 
 
-# breaks if the average always was beside the weights, or always on the CPU; a GPU is imitated, nothing is computed
+# breaks if the average is always on the weights' device, or always on the CPU; a GPU is simulated, nothing is computed
 @pytest.mark.effect("optim.ema.device")
 @pytest.mark.parametrize(("where", "device"), [("same", "cuda"), ("cpu", "cpu")])
 def test_ema_device_holds_the_average(where: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ema_module, "ThreadPoolExecutor", AtOnce)  # imitated tensors belong to one thread
+    monkeypatch.setattr(ema_module, "ThreadPoolExecutor", AtOnce)  # simulated tensors belong to one thread
     for name in ("Stream", "Event"):  # and to no real device
         monkeypatch.setattr(torch.cuda, name, lambda *_: None)
     words = ["optim.ema.rule=constant", f"optim.ema.device={where}"]
@@ -316,7 +316,7 @@ def test_ema_device_holds_the_average(where: str, device: str, monkeypatch: pyte
 
 
 def moved_by(optimizer: dict[str, Any], steps: int = 2) -> torch.Tensor:
-    """Where one vector lands after some steps with the same gradient."""
+    """A vector after some steps with the same gradient."""
     trained = {"denoiser/a": torch.nn.Parameter(torch.ones(3, 2))}
     update = Update(trained, OptimSettings(optimizer=optimizer, clip={"norm": None}), separate_masters=False)
     for _ in range(steps):
@@ -327,7 +327,7 @@ def moved_by(optimizer: dict[str, Any], steps: int = 2) -> torch.Tensor:
     return trained["denoiser/a"].detach()
 
 
-# breaks if every name took the same class
+# breaks if every name selects the same class
 @pytest.mark.effect("optim.optimizer.class_name")
 def test_class_name_selects_the_optimizer() -> None:
     assert torch.equal(moved_by({"kind": "library", "class_name": "torch.optim.SGD"}, 1)[0], torch.tensor([0.6, 1.2]))
@@ -336,14 +336,14 @@ def test_class_name_selects_the_optimizer() -> None:
     )
 
 
-# breaks if options were not handed to the class
+# breaks if options are not passed to the class
 @pytest.mark.effect("optim.optimizer.options")
 def test_options_reach_the_class() -> None:
     momentum = {"kind": "library", "class_name": "torch.optim.SGD", "options": {"momentum": 0.5}}
     torch.testing.assert_close(moved_by(momentum)[0], 1 - 0.1 * torch.tensor([4.0, -2.0]) * (1 + 1.5))
 
 
-# breaks if Adafactor's update were not clipped at this root mean square
+# breaks if Adafactor's update is not clipped at this root mean square
 @pytest.mark.effect("optim.optimizer.clip_update")
 def test_clip_update_bounds_the_rms_of_a_step() -> None:
     def last_step(clip_update: float) -> float:
@@ -363,7 +363,7 @@ def test_clip_update_bounds_the_rms_of_a_step() -> None:
     assert last_step(5.0) / last_step(1.0) == pytest.approx(unclipped, rel=0.01)
 
 
-# breaks if the second moment forgot at another pace
+# breaks if the second moment decays at another rate
 @pytest.mark.effect("optim.optimizer.beta2_decay")
 def test_beta2_decay_sets_adafactors_second_moment() -> None:
     def gradient_shrinks(beta2_decay: float) -> float:
@@ -382,8 +382,8 @@ def test_beta2_decay_sets_adafactors_second_moment() -> None:
 
 
 def prodigy(steps: int = 2, **options: Any) -> tuple[float, float]:
-    """Under a constant gradient and a rate factor of 0.1: how far a weight has moved, and the rate last found. The
-    second moment is worth √(1 − β₂) of the gradient at first, the first one 1 − β₁."""
+    """Under a constant gradient and a rate factor of 0.1: the distance of a weight from its start, and its rate. At
+    first the second moment is √(1 − β₂) of the gradient, the first one 1 − β₁."""
     pytest.importorskip("pytorch_optimizer")
     trained = {"denoiser/a": torch.nn.Parameter(torch.zeros(3))}
     settings = OptimSettings(optimizer={"kind": "prodigy", "d0": 1e-4} | options, clip={"norm": None})
@@ -396,7 +396,7 @@ def prodigy(steps: int = 2, **options: Any) -> tuple[float, float]:
     return -float(trained["denoiser/a"].detach()[0]), float(d_hat)
 
 
-# breaks if prodigy's own settings did not reach it
+# breaks if prodigy's own settings have no effect
 @pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.d0", "optim.optimizer.bias_correction")
 def test_prodigy_starts_at_its_initial_estimate() -> None:
     assert prodigy(1, bias_correction=True)[0] == pytest.approx(0.1 * 1e-4, rel=1e-4)
@@ -404,7 +404,7 @@ def test_prodigy_starts_at_its_initial_estimate() -> None:
     assert prodigy(1)[0] == pytest.approx(0.1 * 1e-4 * (1 - 0.9) / (1 - 0.999) ** 0.5, rel=1e-4)
 
 
-# breaks if the rate were found in another way: it is what the way covered, over what gradients have summed up to
+# breaks if the rate is estimated in another way: it is the distance covered, divided by the accumulated gradients
 @pytest.mark.effect("optim.optimizer.d_beta", "optim.optimizer.d_coef", "optim.optimizer.safeguard_warmup")
 def test_prodigy_settings_change_the_estimated_rate() -> None:
     result = prodigy()[1]
@@ -413,14 +413,14 @@ def test_prodigy_settings_change_the_estimated_rate() -> None:
     assert prodigy(safeguard_warmup=True)[1] == pytest.approx(0.1 * result, rel=1e-5)
 
 
-# breaks if the rate could leap
+# breaks if the rate can grow without limit
 @pytest.mark.effect("optim.optimizer.growth_rate")
 def test_growth_rate_bounds_the_rise_of_prodigys_rate() -> None:
     free, bounded = prodigy(40)[0], prodigy(40, growth_rate=1.01)[0]
     assert bounded < 0.5 * free
 
 
-# breaks if Lion were another optimizer, or its two decays changed places
+# breaks if Lion is another optimizer, or its two betas are exchanged
 @pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.betas")
 def test_lion_steps_by_the_sign_of_the_mean() -> None:
     plain = {"kind": "lion", "weight_decay": 0.0}

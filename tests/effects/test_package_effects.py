@@ -1,4 +1,4 @@
-"""Settings that name a choice of another package or folder: here of a package that each row lays down."""
+"""Settings that name a choice of another package or folder: here of a package that each test writes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ DIALECT = Toy()
 """
 
 
-# breaks if the file were not written when the run is saved, or not read into the optimizer of the run that begins
+# breaks if the file is not written at a save, or not read into the optimizer of the new run
 @pytest.mark.effect("run.export.optimizer_file", "run.start.optimizer")
 def test_moments_are_exported_to_and_read_from_a_foreign_file(
     prepare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,7 +73,7 @@ def test_moments_are_exported_to_and_read_from_a_foreign_file(
     assert "every first moment is that of the toy" in (later.folder.path / "run.log").read_text()
 
 
-# breaks if the file were read as a recipe of ours, or the line did not count before it
+# breaks if the file is read as a Mezzotint recipe, or the command line does not override it
 @pytest.mark.effect("run.live.dialect", "run.live.line")
 def test_live_line_overrides_the_live_file_of_a_dialect(shared_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     install(

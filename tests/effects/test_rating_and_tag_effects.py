@@ -34,7 +34,7 @@ def captions_of(fed: Any) -> list[str]:
     return [caption for batch in fed.batches() for caption in batch.captions]
 
 
-# breaks if a batch that was filled up with itself counted fully, or by another power
+# breaks if a batch that is filled with its own images has full weight, or another power
 @pytest.mark.effect("data.remainder_power", "data.remainder")
 def test_discount_reduces_weight_of_repeated_batches(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 6)
@@ -45,7 +45,7 @@ def test_discount_reduces_weight_of_repeated_batches(feed: Make, noisy: Make, tm
         assert [b.size for b in batches] == [4, 4]
 
 
-# breaks if the table were worked out, or images dealt by log(width / height): 1.53 is nearer to 1.67 that way
+# breaks if the table is computed, or images are assigned by log(width / height), where 1.53 is nearer to 1.67
 @pytest.mark.effect("data.buckets.shape")
 def test_bucket_table_uses_the_listed_sizes(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(640, 512), (765, 500), (500, 773)])
@@ -56,7 +56,7 @@ def test_bucket_table_uses_the_listed_sizes(feed: Make, noisy: Make, tmp_path: P
         read_text("data: {path: x, resolution: 600, buckets: {shape: table}}")
 
 
-# breaks if all were used each epoch, the share fell another way, or ratings did not count
+# breaks if all images are used in each epoch, the share decreases in another way, or ratings have no effect
 @pytest.mark.effect("data.rating.fraction", "data.rating.epochs")
 def test_rating_share_and_epochs_drop_low_rated_images() -> None:
     n = 1000
@@ -79,7 +79,7 @@ def test_rating_share_and_epochs_drop_low_rated_images() -> None:
         read_text("data: {path: x, rating: {fraction: 0.5}}")
 
 
-# breaks if captions stayed as written, the first part moved, or all visits had one order
+# breaks if captions stay as written, the first part moves, or all visits have the same order
 @pytest.mark.effect("data.captions.shuffle_tags", "data.captions.keep_tags")
 def test_shuffle_tags_keeps_first_and_kept_tags(feed: Make, tmp_path: Path) -> None:
     folder = captioned(tmp_path / "one", "a cat, one, two, three, four")
@@ -92,7 +92,7 @@ def test_shuffle_tags_keeps_first_and_kept_tags(feed: Make, tmp_path: Path) -> N
     assert kept == {"a cat, one, two, three, four", "a cat, one, two, four, three"}
 
 
-# breaks if a cached run saw one order only, or wanted one that the cache does not keep
+# breaks if a cached run uses only one order, or requests one that is not in the cache
 @pytest.mark.effect("data.cache.shuffles")
 def test_cache_shuffles_counts_cached_tag_orders(prepare: Make, tmp_path: Path) -> None:
     folder = captioned(tmp_path / "own", *(f"{name}, one, two, three" for name in "abcd"))
@@ -110,13 +110,13 @@ def test_cache_shuffles_counts_cached_tag_orders(prepare: Make, tmp_path: Path) 
             for key, caption in zip(batch.keys, batch.captions, strict=True):
                 seen.setdefault(key, set()).add(caption)
     counts = {len(orders) for orders in seen.values()}
-    assert counts <= {2, 3}  # of six; two of the three may be alike
+    assert counts <= {2, 3}  # of six; two of the three may be equal
     assert 3 in counts
     with pytest.raises(RecipeError, match=r"set data\.cache\.shuffles above 1"):
         read_text("data: {path: x, captions: {shuffle_tags: true}, cache: {text: true}}")
 
 
-# breaks if the place were drawn evenly or in the middle, or edges were not cut
+# breaks if the position is uniform or always the middle, or edges are not cropped
 @pytest.mark.effect("data.crop", "data.jitter")
 def test_jitter_crops_edges_and_triangular_favours_middle() -> None:
     def placed(size: Size, **how: Any) -> list[Any]:
@@ -127,7 +127,7 @@ def test_jitter_crops_edges_and_triangular_favours_middle() -> None:
     wide = np.array([p.crop_top_left[1] for p in placed(Size(164, 64))])
     assert (wide.min() < 5, wide.max() > 94) == (True, True)
     quarters = np.histogram(wide, bins=[0, 25, 50, 75, 101])[0] / 4000
-    np.testing.assert_allclose(quarters, [0.125, 0.375, 0.375, 0.125], atol=0.03)  # evenly drawn: a quarter each
+    np.testing.assert_allclose(quarters, [0.125, 0.375, 0.375, 0.125], atol=0.03)  # uniform: a quarter each
     square = Size(200, 200)
     assert {p.resized.width for p in placed(square, jitter=0)} == {64}
     for jitter in (0.02, 0.1):

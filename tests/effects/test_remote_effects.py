@@ -13,7 +13,7 @@ from mezzotint.settings.sections.data import DataSettings
 from support.shards import image_bytes, shard
 
 
-# breaks if what was fetched were kept without end, or what was just used went first
+# breaks if downloads are kept without limit, or the most recently used ones are deleted first
 @pytest.mark.effect("data.cache.fetched_gb")
 def test_least_recently_used_files_are_removed_first(tmp_path: Path) -> None:
     fields = [field for i in range(8) for field in ((f"{i}.png", image_bytes(i)), (f"{i}.txt", "x"))]
@@ -26,10 +26,10 @@ def test_least_recently_used_files_are_removed_first(tmp_path: Path) -> None:
     size = sum(path.stat().st_size for path in kept)
     for row, path in enumerate(kept):
         os.utime(path, (1000 + row, 1000 + row))
-    catalogue.local_path(0, keep_gb=1e-9 * size)  # is used now, and nothing is fetched
+    catalogue.local_path(0, keep_gb=1e-9 * size)  # is used again, and nothing is downloaded
     kept[1].unlink()
     catalogue.local_path(1, keep_gb=1e-9 * size * 0.6)
-    assert [row for row, path in enumerate(kept) if path.exists()] == [0, 1, 6, 7], "a tenth of the room is free"
+    assert [row for row, path in enumerate(kept) if path.exists()] == [0, 1, 6, 7], "a tenth of the space is free"
     kept[6].unlink()
     catalogue.local_path(6, keep_gb=1e-9)
-    assert [row for row, path in enumerate(kept) if path.exists()] == [0, 1, 6], "what is in use stays"
+    assert [row for row, path in enumerate(kept) if path.exists()] == [0, 1, 6], "files in use stay"

@@ -1,4 +1,4 @@
-"""Rows of the section `run` that concern computing: length, place, precision, memory, processes, resuming.
+"""Rows of the section `run` that concern computing: length, folder, precision, memory, processes, resuming.
 
 What a run writes is in `test_writing_effects.py`.
 """
@@ -45,10 +45,10 @@ def settings_of(**settings: Any) -> RunSettings:
     return read_text("schema: 1", overrides=words).recipe.run
 
 
-# --- length and place -----------------------------------------------------------------------------------------------
+# --- length and folder ----------------------------------------------------------------------------------------------
 
 
-# breaks if the folder were not named after the run
+# breaks if the folder is not named after the run
 @pytest.mark.effect("run.name")
 def test_run_name_is_the_folder_below_runs(
     prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -59,7 +59,7 @@ def test_run_name_is_the_folder_below_runs(
     assert "run mine in" in capsys.readouterr().out
 
 
-# breaks if the run was in runs/NAME anyway
+# breaks if the run is always in runs/NAME
 @pytest.mark.effect("run.folder")
 def test_run_folder_holds_the_run(prepare: Prepare, tmp_path: Path) -> None:
     ready = prepare(run__folder=tmp_path / "a" / "b")
@@ -68,7 +68,7 @@ def test_run_folder_holds_the_run(prepare: Prepare, tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "a" / "b" / "checkpoints").iterdir()] == ["step-00000000"]
 
 
-# breaks if a linked folder were written into anyway, or refused where it is meant
+# breaks if a linked folder is written to without permission, or refused with it
 @pytest.mark.effect("run.linked_folders")
 def test_linked_folders_are_allowed_link_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder(tmp_path / "run").open()
@@ -77,7 +77,7 @@ def test_linked_folders_are_allowed_link_targets(tmp_path: Path, capsys: pytest.
     folder.exports.symlink_to(tmp_path / "big" / "exports")
     (tmp_path / "mine.yaml").write_text(f"schema: 1\nrun: {{linked_folders: ['{tmp_path}/big']}}\n")
     line, allowed = f"run.folder={folder.path}", f"run.linked_folders={tmp_path}/big"
-    with folder.lock():  # which stops a start that is not refused before it
+    with folder.lock():  # stops a start that is not refused earlier
         for words, code in (
             (["tiny_cpu", line], "E1160"),
             (["tiny_cpu", line, f"run.linked_folders=[{tmp_path}/bi, /big]"], "E1160"),
@@ -89,7 +89,7 @@ def test_linked_folders_are_allowed_link_targets(tmp_path: Path, capsys: pytest.
     assert list((tmp_path / "big" / "exports").iterdir()) == []
 
 
-# breaks if a draw forgot the seed: order, flips and crops, timesteps, noise, random weights
+# breaks if a draw does not depend on the seed: order, flips and crops, timesteps, noise, random weights
 @pytest.mark.effect("run.seed")
 def test_seed_determines_all_randomness(prepare: Prepare) -> None:
     def everything(seed: int) -> tuple[Any, ...]:
@@ -105,7 +105,7 @@ def test_seed_determines_all_randomness(prepare: Prepare) -> None:
     assert all(a != b for a, b in zip(first, other, strict=True))
 
 
-# breaks if the run continued to another step
+# breaks if the run ends at another step
 @pytest.mark.effect("run.steps")
 @pytest.mark.parametrize("steps", [1, 2])
 def test_steps_is_the_length_of_the_run(prepare: Prepare, steps: int) -> None:
@@ -116,7 +116,7 @@ def test_steps_is_the_length_of_the_run(prepare: Prepare, steps: int) -> None:
     assert [json.loads(line)["step"] for line in lines] == list(range(1, steps + 1))
 
 
-# breaks if epochs were not worked out from the data set, or a part of one were lost
+# breaks if steps are not computed from the data set and epochs, or a partial epoch is lost
 @pytest.mark.effect("run.epochs")
 @pytest.mark.parametrize("epochs", [2, 1.5])
 def test_epochs_are_resolved_into_steps(prepare: Prepare, epochs: float) -> None:
@@ -127,7 +127,7 @@ def test_epochs_are_resolved_into_steps(prepare: Prepare, epochs: float) -> None
     assert len(list(ready.job.trainer.batches)) == ready.trainer.progress.last_step
 
 
-# breaks if the run went into an epoch that it has no room for
+# breaks if the run starts an epoch that it cannot complete
 @pytest.mark.effect("run.whole_epochs")
 def test_whole_epochs_stops_after_the_last_full_epoch(prepare: Prepare) -> None:
     an_epoch = prepare().job.dataset.timeline.steps_of(0)
@@ -138,7 +138,7 @@ def test_whole_epochs_stops_after_the_last_full_epoch(prepare: Prepare) -> None:
         prepare(run__steps=an_epoch - 1, run__whole_epochs=True)
 
 
-# breaks if nothing were written, other steps were watched, or watching changed the numbers
+# breaks if no profile is written, other steps are profiled, or profiling changes results
 @pytest.mark.effect("run.profile.steps", "run.profile.folder")
 def test_profile_writes_a_trace_and_changes_nothing(prepare: Prepare, tmp_path: Path) -> None:
     plain = prepare(run__steps=3)
@@ -153,7 +153,7 @@ def test_profile_writes_a_trace_and_changes_nothing(prepare: Prepare, tmp_path: 
     assert (tmp_path / "there" / "rank0.json").is_file()
 
 
-# breaks if a GPU were taken although `cpu` is asked for, left although `auto`, or its absence passed over
+# breaks if a GPU is used with `cpu`, not used with `auto`, or its absence is ignored
 @pytest.mark.effect("run.device")
 def test_device_selects_cpu_or_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[torch.device] = []
@@ -169,7 +169,7 @@ def test_device_selects_cpu_or_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         base.device_for(settings_of(device="cuda"), launch)
 
 
-# breaks if the number did not reach torch
+# breaks if the number does not reach torch
 @pytest.mark.effect("run.threads")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_is_the_number_of_threads(prepare: Prepare, threads: int) -> None:
@@ -177,7 +177,7 @@ def test_threads_is_the_number_of_threads(prepare: Prepare, threads: int) -> Non
     assert torch.get_num_threads() == threads
 
 
-# breaks if kernels that differ from run to run were let pass
+# breaks if nondeterministic kernels are allowed
 @pytest.mark.effect("run.deterministic")
 def test_deterministic_refuses_nondeterministic_kernels(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_rule() -> Tensor:
@@ -192,14 +192,14 @@ def test_deterministic_refuses_nondeterministic_kernels(prepare: Prepare, monkey
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     with pytest.raises(RuntimeError, match="deterministic"):
         without_rule()
-    assert math.isfinite(ready.step().report.loss), "training itself has such kernels alone"
+    assert math.isfinite(ready.step().report.loss), "only training has such kernels"
 
 
 # --- precision ------------------------------------------------------------------------------------------------------
 
 
 def dtypes_seen(ready: Any) -> tuple[torch.dtype, torch.dtype, Any]:
-    """The types of a convolution's weight and of what comes out of it, and the step."""
+    """The dtypes of a convolution's weight and output, and the step."""
     conv = ready.family.parts()["denoiser"].conv_in
     seen: list[torch.dtype] = []
     hook = conv.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
@@ -211,7 +211,7 @@ def dtypes_seen(ready: Any) -> tuple[torch.dtype, torch.dtype, Any]:
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-# breaks if autocast were left out or had another type, or the weights were rounded with it
+# breaks if autocast is missing or has another dtype, or the weights are rounded, too
 @pytest.mark.effect("run.precision")
 def test_precision_is_the_compute_dtype(prepare: Prepare) -> None:
     losses = {}
@@ -224,7 +224,7 @@ def test_precision_is_the_compute_dtype(prepare: Prepare) -> None:
     assert losses["fp16"] == pytest.approx(losses["fp32"], rel=0.005)
 
 
-# breaks if the weights of the forward pass kept float32, or the masters lost it
+# breaks if the weights of the forward pass stay float32, or the master weights do not
 @pytest.mark.effect("run.weight_dtype")
 def test_weight_dtype_is_the_dtype_of_the_forward_pass(prepare: Prepare) -> None:
     for kind, expected in (("fp32", torch.float32), ("same", torch.bfloat16)):
@@ -233,10 +233,10 @@ def test_weight_dtype_is_the_dtype_of_the_forward_pass(prepare: Prepare) -> None
         assert (weights, computed) == (expected, torch.bfloat16)
         assert {t.dtype for t in ready.trainer.model.update.masters.values()} == {torch.float32}
         moved = step.moved("denoiser/conv_in.weight")
-        assert 0 < float(moved.abs().max()) < 1.1e-5, "less than bfloat16 could follow: the master moves all the same"
+        assert 0 < float(moved.abs().max()) < 1.1e-5, "below the resolution of bfloat16: the master weight changes"
 
 
-# breaks if sums rounded to bf16 at each addition under fp32, or `same` did not; sums of the same gradients otherwise
+# breaks if sums are rounded to bf16 at each addition with fp32, or are not with `same`; they add the same gradients
 @pytest.mark.effect("run.gradient_dtype")
 def test_gradient_dtype_is_the_dtype_of_sums(prepare: Prepare) -> None:
     sums = {}
@@ -245,7 +245,7 @@ def test_gradient_dtype_is_the_dtype_of_sums(prepare: Prepare) -> None:
         ready = prepare(run__gradient_dtype=kind, **small)
         weight = ready.trainer.model.trained["denoiser/conv_in.weight"]
         pieces: list[torch.Tensor] = []
-        weight.register_hook(pieces.append)  # of each micro-batch alone, as backward gives it
+        weight.register_hook(pieces.append)  # of each micro-batch, as computed by backward
         sums[kind] = ready.step().grads["denoiser/conv_in.weight"]
         assert len(pieces) == 3
         whole = torch.zeros_like(pieces[0], dtype=torch.float32 if kind == "fp32" else torch.bfloat16)
@@ -270,7 +270,7 @@ def test_auto_gradient_dtype_depends_on_memory_and_persists(
         assert prepare(**small, run__folder=tmp_path / kind).job.resolved.gradient_sums == kind
 
 
-# breaks if frozen parts were not cast, or trained ones were
+# breaks if frozen parts are not cast, or trained ones are
 @pytest.mark.effect("run.frozen_dtype")
 def test_frozen_dtype_is_the_dtype_of_frozen_parts(prepare: Prepare) -> None:
     for kind, expected in (("fp32", torch.float32), ("same", torch.bfloat16)):
@@ -308,10 +308,10 @@ def test_adapter_trains_on_a_quantized_base(prepare: Prepare, kind: str, method:
         for part, network in parts.items()
         for name, tensor in (*network.named_buffers(), *network.named_parameters())
     }
-    assert all(torch.equal(after[name], tensor) for name, tensor in frozen.items()), "the base stays, to the bit"
+    assert all(torch.equal(after[name], tensor) for name, tensor in frozen.items()), "the base weights do not change"
 
 
-# breaks if the first scale were another, or the scale did not grow after so many clean steps
+# breaks if the initial scale differs, or the scale does not grow after so many finite steps
 @pytest.mark.effect("run.scaler.init", "run.scaler.growth_interval")
 def test_scaler_starts_at_init_and_doubles_after_an_interval(prepare: Prepare) -> None:
     ready = prepare(run__precision="fp16", run__scaler__init=512, run__scaler__growth_interval=2)
@@ -324,7 +324,7 @@ def test_scaler_starts_at_init_and_doubles_after_an_interval(prepare: Prepare) -
 # --- memory and speed -----------------------------------------------------------------------------------------------
 
 
-# breaks if batches were not split, or split ones weighed otherwise
+# breaks if batches are not split, or split batches have other weights
 @pytest.mark.effect("run.micro_batch")
 def test_micro_batch_gives_the_same_result(prepare: Prepare) -> None:
     results = {}
@@ -345,7 +345,7 @@ def test_micro_batch_gives_the_same_result(prepare: Prepare) -> None:
 
 
 def saved_bytes(ready: Any) -> tuple[int, Any]:
-    """The bytes of activations that the forward pass keeps for the backward pass, parameters apart, and the step."""
+    """The bytes of activations that the forward pass stores for the backward pass, without parameters, and the step."""
     own = {p.untyped_storage().data_ptr() for p in ready.family.parts()["denoiser"].parameters()}
     kept: dict[int, int] = {}
 
@@ -364,7 +364,7 @@ def bytes_of(network: nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in (*network.parameters(), *network.buffers()))
 
 
-# breaks if blocks stayed on the device, or their travels changed a bit
+# breaks if blocks stay on the device, or offloading changes a bit
 @pytest.mark.effect("run.offload.blocks")
 @pytest.mark.parametrize(
     "settings",
@@ -403,10 +403,10 @@ def test_offloaded_blocks_train_bitwise_the_same(
     assert plain.keys() == away.keys()
     assert all(torch.equal(plain[name], away[name]) for name in plain)
     [offload] = taken
-    assert offload.bytes_here() <= max(sizes) < sum(sizes)
+    assert offload.bytes_on_device() <= max(sizes) < sum(sizes)
 
 
-# breaks if blocks kept their activations anyway, the exempt ones did not, or recomputing gave other gradients
+# breaks if blocks keep their activations, exempt ones do not, or recomputing changes gradients
 @pytest.mark.effect(
     "run.gradient_checkpointing.enabled",
     "run.gradient_checkpointing.skip_first",
@@ -434,7 +434,7 @@ def test_checkpointing_saves_memory_with_equal_gradients(prepare: Prepare) -> No
     assert [getattr(b.forward, "__name__", "") for b in (first, last)] == ["forward", "forward"]
 
 
-# breaks if the compiled code were not what runs, or more than the blocks were compiled; the compiler is imitated
+# breaks if the compiled code is not executed, or more than the blocks is compiled; the compiler is simulated
 @pytest.mark.effect("run.compile")
 def test_compile_runs_every_block_compiled(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
@@ -470,7 +470,7 @@ class Block(nn.Module):
         return torch.tanh(self.inner(data)) * 2
 
 
-# breaks if torch's limit of 8 compiled versions of one code object, which all blocks of a class share, applied
+# breaks if torch's limit of 8 compiled versions of a code object, shared by all blocks of a class, applies
 @pytest.mark.slow
 @pytest.mark.effect("run.compile")
 def test_compile_leaves_no_block_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -493,7 +493,7 @@ def test_compile_leaves_no_block_uncompiled(monkeypatch: pytest.MonkeyPatch) -> 
 def test_compiled_block_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor import config
 
-    monkeypatch.setattr(config, "compile_threads", 1)  # no pool of processes that each import torch
+    monkeypatch.setattr(config, "compile_threads", 1)  # no pool of processes that import torch
     block, data = Block(), torch.linspace(-1, 1, 8).reshape(2, 4)
     expected = block(data).detach()
     assert base.compile_blocks([(block,)], settings_of(compile=True)) == 1
@@ -518,7 +518,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return opened
 
 
-# breaks if the runtime followed the launch alone, or the recipe alone
+# breaks if the runtime depends only on the launch, or only on the recipe
 @pytest.mark.effect("run.runtime")
 def test_runtime_follows_recipe_and_launch(groups: list[dict[str, Any]]) -> None:
     alone, pair = Launch(), Launch(rank=1, local_rank=1, world_size=2, launcher="torchrun")
@@ -536,7 +536,7 @@ def test_runtime_follows_recipe_and_launch(groups: list[dict[str, Any]]) -> None
         opened("single", pair)
 
 
-# breaks if the group waited for another time
+# breaks if the group has another timeout
 @pytest.mark.effect("run.timeout_seconds")
 def test_timeout_seconds_reaches_the_process_group(groups: list[dict[str, Any]]) -> None:
     pair = Launch(world_size=2, launcher="torchrun")
@@ -545,7 +545,7 @@ def test_timeout_seconds_reaches_the_process_group(groups: list[dict[str, Any]])
     assert [group["timeout"] for group in groups] == [datetime.timedelta(seconds=s) for s in (7, 1234)]
 
 
-# breaks if training waited for a checkpoint anyway, or did not wait where it has to
+# breaks if training always waits for a checkpoint, or does not wait when it must
 @pytest.mark.effect("run.save.asynchronous")
 @pytest.mark.parametrize("behind", [True, False])
 def test_asynchronous_save_does_not_block_training(
@@ -571,7 +571,7 @@ def test_asynchronous_save_does_not_block_training(
     assert all(torch.equal(tensor, kept[name]) for name, tensor in before.items())
 
 
-# breaks if one process wrote what several hold anyway, or all did where they should not
+# breaks if one process writes what several processes store, or all of them write what one should
 @pytest.mark.effect("run.save.sharded")
 def test_sharded_save_needs_a_shared_folder(tmp_path: Path) -> None:
     class Two(base.Runtime):
@@ -601,7 +601,7 @@ def left(shared_world: Any) -> Path:
     return Path(shared_world.root / "left")
 
 
-# breaks if one way to resume were taken for another
+# breaks if one way to resume is used for another
 @pytest.mark.effect("run.resume")
 def test_resume_selects_the_first_step(prepare: Prepare, left: Path, tmp_path: Path) -> None:
     assert prepare(run__folder=left, run__resume="latest", **LEFT).trainer.progress.step == 3
@@ -622,7 +622,7 @@ def test_resume_selects_the_first_step(prepare: Prepare, left: Path, tmp_path: P
     )
 
 
-# breaks if a change were let pass without being named, or refused although it is
+# breaks if a change is allowed without being named, or refused although it is
 @pytest.mark.effect("run.allow_change")
 def test_allow_change_permits_a_changed_setting(prepare: Prepare, left: Path, tmp_path: Path) -> None:
     settings = {"run__steps": 3, "run__resume": left / "checkpoints" / "step-00000002", "optim__lr": 5e-3}
@@ -637,7 +637,7 @@ def test_allow_change_permits_a_changed_setting(prepare: Prepare, left: Path, tm
     assert any("optim.lr: 0.001 → 0.005" in sentence for sentence in changes[0])
 
 
-# breaks if another number of bad steps ended the run, or they were not counted in a row
+# breaks if another number of bad steps ends the run, or they need not be consecutive
 @pytest.mark.effect("run.max_nonfinite_steps")
 @pytest.mark.parametrize("allowed", [0, 2])
 def test_max_nonfinite_steps_counts_skipped_steps(prepare: Prepare, allowed: int) -> None:
@@ -649,7 +649,7 @@ def test_max_nonfinite_steps_counts_skipped_steps(prepare: Prepare, allowed: int
     assert ready.trainer.progress.bad_in_a_row == allowed + 1
 
 
-# breaks if TF32 stayed as the library has it, or the old names were set
+# breaks if TF32 keeps the library's default, or the deprecated names are set
 @pytest.mark.effect("run.tf32")
 def test_tf32_sets_fp32_precision() -> None:
     for allowed, word in ((True, "tf32"), (False, "ieee")):
@@ -658,7 +658,7 @@ def test_tf32_sets_fp32_precision() -> None:
         assert torch.backends.cudnn.conv.fp32_precision == word
 
 
-# breaks if the run did not go on beyond the recipe's own length
+# breaks if the run does not continue beyond the length of its recipe
 @pytest.mark.effect("run.extend")
 def test_extend_adds_to_the_recipes_length(prepare: Prepare) -> None:
     assert prepare(run__steps=3).job.resolved.steps == 3

@@ -1,4 +1,4 @@
-"""Rows of the section `sample`: what previews are drawn of, and how."""
+"""Rows of the section `sample`: prompts and sampling of previews."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from mezzotint.errors import RecipeError
-from mezzotint.sampling.image_files import recorded_in
+from mezzotint.sampling.image_files import read_record
 from mezzotint.settings.sections.sample import SolverName
 from mezzotint.training.callbacks.previews import Previews
 from mezzotint.training.callbacks.progress_line import LiveLine
@@ -44,7 +44,7 @@ class Previewed:
         return np.asarray(Image.open(self.folder / f"{index:02d}-raw.png"))
 
     def facts(self, index: int = 0) -> dict[str, str]:
-        return recorded_in(Image.open(self.folder / f"{index:02d}-raw.png"))
+        return read_record(Image.open(self.folder / f"{index:02d}-raw.png"))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def preview(prepare: Prepare) -> Callable[..., Previewed]:
     return make
 
 
-# breaks if other prompts were drawn, fewer of them, or none where none is written
+# breaks if other prompts are sampled, fewer of them, or none by default
 @pytest.mark.effect("sample.prompts")
 def test_prompts_are_sampled(preview: Callable[..., Previewed]) -> None:
     drawn = preview(prompts=["a red circle", "a blue square, tiny"])
@@ -68,7 +68,7 @@ def test_prompts_are_sampled(preview: Callable[..., Previewed]) -> None:
     assert len(without.names) == 4
 
 
-# breaks if guidance moved away from something else, or the text did not count
+# breaks if guidance uses another unconditional prediction, or ignores the negative text
 @pytest.mark.effect("sample.negative_prompt")
 def test_negative_prompt_is_used_only_with_guidance(preview: Callable[..., Previewed]) -> None:
     empty, ugly, plain = preview(guidance=7), preview(guidance=7, negative_prompt="ugly"), preview()
@@ -77,17 +77,17 @@ def test_negative_prompt_is_used_only_with_guidance(preview: Callable[..., Previ
     assert np.array_equal(preview(negative_prompt="ugly").pixels(), plain.pixels()), "without guidance it is not used"
     same = preview(guidance=7, negative_prompt="a red circle")
     difference = np.abs(same.pixels().astype(int) - plain.pixels().astype(int))
-    assert difference.max() <= 1, "away from itself is nowhere: n + s · (p − n) = p"
+    assert difference.max() <= 1, "equal predictions: n + s · (p − n) = p"
 
 
-# breaks if previews had the training's size whatever is asked
+# breaks if previews always have the training resolution
 @pytest.mark.effect("sample.size")
 def test_size_is_width_and_height(preview: Callable[..., Previewed]) -> None:
     assert preview(size=[64, 32]).pixels().shape == (32, 64, 3)
     assert preview(size="null").pixels().shape == (48, 48, 3)
 
 
-# breaks if the seed did not address the noise, or something else did
+# breaks if the noise does not depend on the seed, or depends on something else
 @pytest.mark.effect("sample.seed")
 def test_sample_seed_selects_the_initial_noise(preview: Callable[..., Previewed]) -> None:
     one, again, other = preview(seed=1), preview(seed=1), preview(seed=2)
@@ -95,7 +95,7 @@ def test_sample_seed_selects_the_initial_noise(preview: Callable[..., Previewed]
     assert not np.array_equal(one.pixels(), other.pixels())
 
 
-# breaks if the solver made another number of steps
+# breaks if the solver takes another number of steps
 @pytest.mark.effect("sample.steps")
 @pytest.mark.parametrize("steps", [1, 3])
 def test_steps_counts_the_calls_of_the_denoiser(preview: Callable[..., Previewed], steps: int) -> None:
@@ -104,7 +104,7 @@ def test_steps_counts_the_calls_of_the_denoiser(preview: Callable[..., Previewed
     assert [t for _, t in drawn.seen] == sorted({t for _, t in drawn.seen}, reverse=True)
 
 
-# breaks if guidance were left out or had another scale, or a scale of 1 cost twice the work
+# breaks if guidance is missing or has another scale, or a scale of 1 takes twice the time
 @pytest.mark.effect("sample.guidance")
 def test_guidance_scale_moves_the_image(preview: Callable[..., Previewed]) -> None:
     results = {scale: preview(guidance=scale, steps=1) for scale in (1, 3, 9)}
@@ -114,7 +114,7 @@ def test_guidance_scale_moves_the_image(preview: Callable[..., Previewed]) -> No
     assert 0 < nearer < further
 
 
-# breaks if another solver drew: each visits timesteps, or weighs predictions, of its own
+# breaks if another solver is used: each has its own timesteps and its own weights of predictions
 @pytest.mark.effect("sample.solver")
 def test_solver_selects_the_scheduler(preview: Callable[..., Previewed], monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
@@ -131,7 +131,7 @@ def test_solver_selects_the_scheduler(preview: Callable[..., Previewed], monkeyp
         assert not np.array_equal(images[a], images[b])
 
 
-# breaks if a name stood for another solver, or diffusers' own name were not understood
+# breaks if a name selects another solver, or diffusers' own name is not accepted
 @pytest.mark.slow
 @pytest.mark.effect("sample.solver")
 def test_every_solver_name_samples_a_different_preview(preview: Callable[..., Previewed]) -> None:
@@ -142,13 +142,13 @@ def test_every_solver_name_samples_a_different_preview(preview: Callable[..., Pr
     assert all(drawn.facts()["solver"] == name for name, drawn in results.items())
     pixels = {name: drawn.pixels().tobytes() for name, drawn in results.items()}
     same = {(a, b) for a in names for b in names if a < b and pixels[a] == pixels[b]}
-    # in exact arithmetic these two take the same steps, so whether a pixel differs is a matter of rounding
+    # in exact arithmetic these two take the same steps; pixels may differ by rounding
     assert same <= {("ddpm", "euler-a")}
     stock = preview(solver="EulerAncestralDiscreteScheduler", steps=4)
     assert (stock.facts()["solver"], stock.pixels().tobytes()) == ("euler-a", pixels["euler-a"])
 
 
-# breaks if the contrast of the guided output stayed as it is, or were brought back all the way whatever is asked
+# breaks if the contrast of the guided output does not change, or is always restored completely
 @pytest.mark.effect("sample.guidance_rescale")
 def test_guidance_rescale_changes_guided_images_only(preview: Callable[..., Previewed]) -> None:
     pixels = [preview(guidance=9, guidance_rescale=share).pixels().astype(int) for share in (0, 0.5, 1)]
@@ -157,7 +157,7 @@ def test_guidance_rescale_changes_guided_images_only(preview: Callable[..., Prev
     assert np.array_equal(preview(guidance=1, guidance_rescale=1).pixels(), preview(guidance=1).pixels())
 
 
-# breaks if the solver visited other timesteps than those asked for
+# breaks if the solver visits other timesteps than requested
 @pytest.mark.effect("sample.timestep_spacing")
 def test_timestep_spacing_selects_timesteps(preview: Callable[..., Previewed]) -> None:
     visited = {
@@ -169,7 +169,7 @@ def test_timestep_spacing_selects_timesteps(preview: Callable[..., Previewed]) -
     assert visited["linspace"] == [999, 666, 333, 0]
 
 
-# breaks if all images were drawn together, or one by one, whatever is asked
+# breaks if all images are always sampled together, or one by one
 @pytest.mark.effect("sample.batch_size")
 def test_batch_size_counts_images_per_call(preview: Callable[..., Previewed]) -> None:
     three = ["a red circle", "a blue square", "a star"]
@@ -188,14 +188,14 @@ def _noted(calls: list[str], name: str, step: Callable[..., Any]) -> Callable[..
     return noted
 
 
-# breaks if previews drew with other numbers than those written into the image
+# breaks if previews are sampled with other settings than those written into the image
 def test_image_records_its_sampling_settings(preview: Callable[..., Previewed]) -> None:
     facts = preview(seed=3, steps=2, guidance=2.5, solver="euler", size=[32, 32]).facts()
     expected = {"seed": "3", "steps": "2", "guidance": "2.5", "solver": "euler", "size": "32x32"}
     assert {name: facts[name] for name in expected} == expected
 
 
-# breaks if one scale of several were drawn, or their noise differed
+# breaks if only one of several scales is sampled, or their noise differs
 @pytest.mark.effect("sample.guidance")
 def test_each_prompt_is_sampled_at_each_guidance_scale(preview: Callable[..., Previewed]) -> None:
     several = preview(prompts=["a red circle", "a blue square"], guidance=[1, 4])
@@ -207,7 +207,7 @@ def test_each_prompt_is_sampled_at_each_guidance_scale(preview: Callable[..., Pr
             (several.pixels(index), alone.pixels(0)),
             (several.pixels(2 + index), alone.pixels(1)),
         ):
-            # sums of another batch may be taken in another order: a value between two levels may go either way
+            # sums of another batch size may have another order: a value between two levels may round either way
             assert np.abs(pixels.astype(int) - expected.astype(int)).max() <= 1
     assert np.abs(several.pixels(0).astype(int) - several.pixels(1).astype(int)).max() > 3
 
@@ -216,7 +216,7 @@ def test_each_prompt_is_sampled_at_each_guidance_scale(preview: Callable[..., Pr
 
 
 class FromFile:
-    """Previews of a run whose prompts lie in a file; `look` draws those of a step. said: warnings."""
+    """Previews of a run whose prompts are in a file; `look` samples those of a step. said: warnings."""
 
     def __init__(self, prepare: Prepare, path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         self.path = path
@@ -230,10 +230,10 @@ class FromFile:
         self.path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1), "utf-8")
 
     def on_step(self, step: int) -> list[dict[str, str]]:
-        """What the images of a step say of themselves."""
+        """The metadata of the images of a step."""
         self.previews.on_step(None, Progress(step=step, last_step=99))
         folder = self.ready.folder.samples / f"step-{step:08d}"
-        return [recorded_in(Image.open(path)) for path in sorted(folder.iterdir())]
+        return [read_record(Image.open(path)) for path in sorted(folder.iterdir())]
 
     def pixels(self, step: int, index: int = 0) -> Any:
         return np.asarray(Image.open(self.ready.folder.samples / f"step-{step:08d}" / f"{index:02d}-raw.png"))
@@ -253,7 +253,7 @@ def from_file(prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return make
 
 
-# breaks if the file were read once alone, or sample.prompts were drawn in its place
+# breaks if the file is read only once, or sample.prompts is sampled instead
 @pytest.mark.effect("sample.prompt_file")
 def test_prompt_file_is_reread_before_each_preview(from_file: Callable[..., FromFile]) -> None:
     file = from_file("a red circle\na blue square --d 4\n", sample__prompts=["not this"])
@@ -262,11 +262,11 @@ def test_prompt_file_is_reread_before_each_preview(from_file: Callable[..., From
         ["a red circle", "a blue square"], ["0", "4"], ["0", "0"],
     )  # fmt: skip
     file.write("a star\n")
-    assert of(file.on_step(2), "prompt") == ["a star"], "which no text cache has seen"
+    assert of(file.on_step(2), "prompt") == ["a star"], "which is in no text cache"
     assert file.said == []
 
 
-# breaks if a prompt that the text cache has not seen were drawn from other text than the model's encoder gives
+# breaks if a prompt that is not in the text cache gets other text states than the model's encoder computes
 @pytest.mark.effect("sample.prompt_file")
 def test_later_prompt_is_encoded_like_an_initial_one(from_file: Callable[..., FromFile]) -> None:
     file = from_file("a red circle")
@@ -279,13 +279,13 @@ def test_later_prompt_is_encoded_like_an_initial_one(from_file: Callable[..., Fr
     assert not np.array_equal(file.pixels(1), file.pixels(2))
 
 
-# breaks if a file that is broken, emptied or gone stopped the run or its previews, or were ignored silently
+# breaks if a broken, empty or deleted file stops the run or its previews, or is ignored silently
 @pytest.mark.effect("sample.prompt_file")
 def test_unusable_prompt_file_keeps_previous_prompts(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"prompt": "a red circle"}]}, "prompts.json")
     file.on_step(0)
     broken: list[tuple[Any, str]] = [
-        ('{\n "samples": [{"prompt": "a star"\n}', "prompts.json line 3: is no JSON"),
+        ('{\n "samples": [{"prompt": "a star"\n}', "prompts.json line 3: is not valid JSON"),
         (
             {"samples": [{"prompt": "a", "sed": 1}]},
             "json line 5: samples[0].sed unknown key; did you mean seed?",
@@ -302,17 +302,17 @@ def test_unusable_prompt_file_keeps_previous_prompts(from_file: Callable[..., Fr
     assert "No such file" in file.said[-1]
     assert len(file.said) == 5
     file.on_step(9)
-    assert len(file.said) == 5, "each is said once"
+    assert len(file.said) == 5, "each is printed once"
     file.write({"samples": [{"prompt": "a star"}]})
     assert of(file.on_step(10), "prompt") == ["a star"]
 
 
-# breaks if a run started with prompts that nobody wrote
+# breaks if a run starts with prompts from nowhere
 @pytest.mark.effect("sample.prompt_file")
 def test_invalid_prompt_file_is_refused_and_empty_one_ignored(
     from_file: Callable[..., FromFile], tmp_path: Path
 ) -> None:
-    with pytest.raises(RecipeError, match="line 1: --q is no option"):
+    with pytest.raises(RecipeError, match="line 1: --q is not an option"):
         from_file("a --q 3")
     with pytest.raises(RecipeError, match="No such file"):
         from_file("a", sample__prompt_file=tmp_path / "promtps.txt")
@@ -320,7 +320,7 @@ def test_invalid_prompt_file_is_refused_and_empty_one_ignored(
     assert of(from_file("").on_step(1), "prompt") == [f"image number {i}" for i in range(4)]
 
 
-# breaks if what a file says for all, or of one prompt, were not what is drawn
+# breaks if values of a file, for all prompts or for one, are not used
 @pytest.mark.effect("sample.prompt_file")
 def test_json_prompt_file_sets_sampling_options(from_file: Callable[..., FromFile]) -> None:
     content = {
@@ -340,10 +340,10 @@ def test_json_prompt_file_sets_sampling_options(from_file: Callable[..., FromFil
     ]
 
 
-# breaks if a seed of -1 were one seed, or could not be drawn again from what the image says
+# breaks if a seed of -1 is a fixed seed, or the image does not record how to generate it again
 @pytest.mark.effect("sample.prompt_file")
 def test_seed_minus_one_is_random_and_recorded(from_file: Callable[..., FromFile]) -> None:
-    one = {"sample__batch_size": 1}  # a batch of another size rounds differently
+    one = {"sample__batch_size": 1}  # another batch size rounds differently
     file = from_file({"samples": [{"prompt": "a star", "seed": -1}, {"prompt": "a star", "seed": -1}]}, "p.json", **one)
     seeds = [*of(file.on_step(1), "seed"), *of(file.on_step(2), "seed")]
     assert len(set(seeds)) == 4
@@ -351,10 +351,10 @@ def test_seed_minus_one_is_random_and_recorded(from_file: Callable[..., FromFile
     again = from_file({"samples": [{"prompt": "a star", "seed": int(seeds[3])}]}, "q.json", **one)
     again.on_step(7)
     assert np.array_equal(again.pixels(7), file.pixels(2, 1))
-    assert of(file.on_step(2), "seed") == seeds[2:], "a run that goes on draws the same"
+    assert of(file.on_step(2), "seed") == seeds[2:], "a resumed run samples the same"
 
 
-# breaks if -1 of a line of text were the number itself, or the image did not say which seed was drawn in its place
+# breaks if -1 in a line of text is used as a number, or the image does not record the seed drawn for it
 @pytest.mark.effect("sample.prompt_file")
 def test_text_line_accepts_seed_minus_one(from_file: Callable[..., FromFile]) -> None:
     one = {"sample__batch_size": 1}
@@ -367,7 +367,7 @@ def test_text_line_accepts_seed_minus_one(from_file: Callable[..., FromFile]) ->
     assert np.array_equal(again.pixels(3), file.pixels(1, 1))
 
 
-# breaks if captions came from elsewhere than the trained samples, or from a stream that a resumed run does not repeat
+# breaks if captions are not those of trained samples, or a resumed run selects others
 @pytest.mark.effect("sample.prompt_file")
 def test_random_captions_depend_on_the_step(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"random_caption": True}] * 2}, "p.json")
@@ -377,7 +377,7 @@ def test_random_captions_depend_on_the_step(from_file: Callable[..., FromFile]) 
     assert of(file.on_step(3), "prompt") == drawn[3]
 
 
-# breaks if the file's interval were passed over, taken for steps of several batches, or fixed at the start
+# breaks if the file's interval is ignored, counts micro-batches, or is fixed at the start
 @pytest.mark.effect("sample.prompt_file")
 def test_json_prompt_file_sets_the_preview_interval(from_file: Callable[..., FromFile]) -> None:
     content = {"at_start": False, "every_batches": 5, "samples": [{"prompt": "a"}]}
@@ -392,10 +392,10 @@ def test_json_prompt_file_sets_the_preview_interval(from_file: Callable[..., Fro
     assert due() == [4, 8]
     file.write({"samples": content["samples"]})
     file.on_step(4)
-    assert due() == list(range(1, 9)), "run.preview.every, as the recipe says"
+    assert due() == list(range(1, 9)), "run.preview.every, as in the recipe"
 
 
-# breaks if previews encoded prompts otherwise than the training encodes captions
+# breaks if previews encode prompts in another way than the training encodes captions
 @pytest.mark.effect("model.clip_skip")
 def test_previews_use_the_clip_skip_of_training(preview: Callable[..., Previewed], prepare: Prepare) -> None:
     plain = {"sample__prompts": ["a red circle"], "data__cache__text": False} | FEW
@@ -403,7 +403,7 @@ def test_previews_use_the_clip_skip_of_training(preview: Callable[..., Previewed
     assert not np.array_equal(*pixels)
     changed = prepare(**plain)
     changed.family.skip_layers(1)
-    assert np.array_equal(Previewed(changed).pixels(), pixels[1]), "also when it changes while the run goes"
+    assert np.array_equal(Previewed(changed).pixels(), pixels[1]), "also when it changes during the run"
     assert np.array_equal(
         Previewed(prepare(**plain | {"data__cache__text": True}, model__clip_skip=1)).pixels(), pixels[1]
     )

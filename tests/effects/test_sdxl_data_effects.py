@@ -1,4 +1,4 @@
-"""Rows of the section `data` that came with SDXL: sizes by list, filters that are not smoothed, sizes that are told."""
+"""Rows of the section `data` for SDXL: listed sizes, resizing without antialiasing, micro-conditioning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mezzotint.errors import RecipeError
 Make = Callable[..., Any]
 
 
-# breaks if the list were not read, its numbers were taken for width and height, or resolution had a say
+# breaks if the list is not read, its numbers are taken for width and height, or resolution has an effect
 @pytest.mark.effect("data.buckets.sizes")
 def test_sizes_are_the_buckets(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(100, 100), (130, 100), (100, 300)])
@@ -24,7 +24,7 @@ def test_sizes_are_the_buckets(feed: Make, noisy: Make, tmp_path: Path) -> None:
     assert {tuple(line) for b in batches for line in b.target_size.tolist()} == {(32, 32), (64, 24)}
 
 
-# breaks if the crop that conditions were another than the one that was drawn, in a bucket of the list
+# breaks if the model gets another crop than the one drawn in a bucket of the list
 @pytest.mark.effect("data.buckets.sizes")
 def test_recorded_crop_equals_the_applied_crop(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(64, 32), (48, 64)])
@@ -43,7 +43,7 @@ def test_recorded_crop_equals_the_applied_crop(feed: Make, noisy: Make, tmp_path
     assert len(seen) > 6
 
 
-# breaks if false changed nothing, or the smooth filters took it as well
+# breaks if false has no effect, or antialiased filters accept it
 @pytest.mark.effect("data.antialias")
 def test_antialias_off_samples_few_pixels(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(192, 192)])
@@ -52,13 +52,13 @@ def test_antialias_off_samples_few_pixels(feed: Make, noisy: Make, tmp_path: Pat
         for name in ("bicubic", "bilinear") for smooth in (True, False)
     }  # fmt: skip
     for name in ("bicubic", "bilinear"):
-        # noise of deviation 0.58: smoothed by 36 pixels each, or by few
+        # noise of deviation 0.58: averaged over 36 pixels each, or over few
         assert pixels[name, True].std() < 0.2 < 0.25 < pixels[name, False].std()
     with pytest.raises(RecipeError, match=r"data\.antialias=false does not work with data\.resize=lanczos"):
         feed(folder, antialias=False)
 
 
-# breaks if "area" were Pillow's box
+# breaks if "area" is Pillow's box
 @pytest.mark.effect("data.resize")
 def test_area_filter_is_the_mean_of_covered_pixels(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(48, 48)])
@@ -69,7 +69,7 @@ def test_area_filter_is_the_mean_of_covered_pixels(feed: Make, noisy: Make, tmp_
     assert np.abs((batch.pixels[0].numpy() + 1) * 127.5 - mean).max() <= 0.5001
 
 
-# breaks if the turn were not undone, or undone for an image that was only mirrored
+# breaks if the rotation is not undone, or undone for an image that is only mirrored
 @pytest.mark.effect("data.original_size")
 @pytest.mark.parametrize(("orientation", "stored"), [(1, [40, 64]), (3, [40, 64]), (6, [64, 40]), (8, [64, 40])])
 def test_original_size_is_before_or_after_exif_rotation(
@@ -88,7 +88,7 @@ def test_original_size_is_before_or_after_exif_rotation(
     assert sizes == {"oriented": [[[40, 64]]], "stored": [[stored]]}
 
 
-# breaks if the order were still drawn, or batches of several sizes stood in the order of their sizes
+# breaks if the order is still random, or batches of several sizes are ordered by size
 @pytest.mark.effect("data.shuffle")
 def test_without_shuffling_mixed_sizes_keep_listing_order(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [((64, 32), (32, 32), (32, 64))[number % 3] for number in range(12)])

@@ -1,4 +1,4 @@
-"""Rows of training SDXL: both text encoders with rates of their own, recomputed, under another kernel of attention."""
+"""Rows of training SDXL: both text encoders with separate rates, recomputing, another attention kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
     return {"model__family": "sdxl", "model__path": sdxl_folder, "model__weights": "files", **PLAIN}
 
 
-# breaks if an encoder were not trained, took another's rate, or moved what takes no part
+# breaks if an encoder is not trained, uses another's rate, or changes weights that have no part in the result
 @pytest.mark.effect("model.train", "optim.part_lr")
 def test_both_text_encoders_train_at_their_own_rates(prepare: Prepare, settings: dict[str, Any]) -> None:
     rates = {"text_encoder": 4e-3, "text_encoder_2": 2e-3}
@@ -32,7 +32,7 @@ def test_both_text_encoders_train_at_their_own_rates(prepare: Prepare, settings:
     assert {name.split("/")[0] for name in step.grads} == {"denoiser", *ENCODERS}
     for part, rate in {"denoiser": 1e-3, **rates}.items():
         assert step.largest(part) == pytest.approx(rate, rel=1e-3)
-    # the states before the last layer are used; of the second encoder the pooled text too, which is its last's
+    # uses the states before the last layer, and of the second encoder also the pooled text, from its last layer
     still = {name for name in step.after if not step.moved(name).any()}
     assert {name.split("/")[0] for name in still} <= {"text_encoder", "text_encoder_2"}
     assert any("layers" in name for name in still if name.startswith("text_encoder/"))
@@ -40,7 +40,7 @@ def test_both_text_encoders_train_at_their_own_rates(prepare: Prepare, settings:
     assert step.grads["text_encoder_2/text_projection.weight"].any()
 
 
-# breaks if what is recomputed were computed otherwise, or nothing were recomputed
+# breaks if recomputing changes results, or nothing is recomputed
 @pytest.mark.effect("run.gradient_checkpointing.enabled", "model.attention")
 def test_checkpointing_and_math_attention_keep_gradients(prepare: Prepare, settings: dict[str, Any]) -> None:
     plain = prepare(**settings)

@@ -1,4 +1,4 @@
-"""What `run.shard` says of weights that processes share."""
+"""`run.shard`: which weights are sharded among processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _seen(rank: int, shard: dict[str, Any]) -> dict[str, Any]:
             "writes": runtime.is_writer}  # fmt: skip
 
 
-# breaks if blocks were always let go, or never
+# breaks if blocks are always freed, or never
 @pytest.mark.effect("run.shard.parameters")
 @pytest.mark.distributed
 def test_shard_parameters_frees_weights_before_backward(tmp_path: Any) -> None:
@@ -48,7 +48,7 @@ def test_shard_parameters_frees_weights_before_backward(tmp_path: Any) -> None:
     assert [seen["gathered"] for seen in in_two_processes({"parameters": False}, tmp_path)] == [True, True]
 
 
-# breaks if all processes always shared, or every group wrote
+# breaks if all processes always shard together, or every group writes
 @pytest.mark.effect("run.shard.group")
 @pytest.mark.distributed
 def test_shard_group_is_the_number_of_sharing_processes(tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""Rows of what is taught in σ: predictions, levels, weightings; of offset noise by sample."""
+"""Rows of models trained in σ: predictions, levels, weightings; of offset noise by sample."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scheduler_of(ready: Any) -> dict[str, Any]:
     return dict(json.loads((exported / "scheduler" / "scheduler_config.json").read_text()))
 
 
-# breaks if the input were not scaled, the target were another, a timestep were told for ¼ ln σ, or the export said less
+# breaks if the input is not scaled, the target or time input differs, or the export omits it
 @pytest.mark.effect("model.prediction")
 @pytest.mark.parametrize("kind", ["edm", "v-edm", "epsilon-unscaled"])
 def test_sigma_predictions_scale_input_and_are_exported(prepare: Prepare, kind: Any) -> None:
@@ -38,7 +38,7 @@ def test_sigma_predictions_scale_input_and_are_exported(prepare: Prepare, kind: 
     x_0, times = torch.full((2, 4, 2, 2), 0.5), torch.tensor([100, 900])
     noised = ready.objective.noise_at(x_0, draws_of(2), times)
     sigma = ready.objective.schedule.sigma[times]
-    factors = preconditioning.scaling(kind, sigma)
+    factors = preconditioning.compute_scaling(kind, sigma)
     x_sigma = x_0 + sigma.view(2, 1, 1, 1) * noised.noise
     torch.testing.assert_close(noised.model_input, factors.c_in.view(2, 1, 1, 1) * x_sigma)
     clean = preconditioning.denoise(ready.objective.target(noised), x_sigma, factors)
@@ -56,7 +56,7 @@ def test_sigma_predictions_scale_input_and_are_exported(prepare: Prepare, kind: 
         prepare(model__prediction=kind, objective__zero_terminal_snr=True)
 
 
-# breaks if σ_d stayed EDM's, in the target, in the weight, or in what is exported
+# breaks if σ_d is always EDM's, in the target, in the weight, or in the export
 @pytest.mark.effect("objective.sigma_data")
 def test_sigma_data_changes_target_weight_and_export(prepare: Prepare) -> None:
     ready = prepare(model__prediction="edm", objective__sigma_data=1.0, objective__weighting="edm", **NO_AVERAGE)
@@ -67,7 +67,7 @@ def test_sigma_data_changes_target_weight_and_export(prepare: Prepare) -> None:
     assert scheduler_of(ready)["sigma_data"] == 1.0
 
 
-# breaks if levels came from the table anyway, or their spread were not the one that is written
+# breaks if levels always come from the table, or their spread is not the recipe's
 @pytest.mark.effect("objective.noise_levels", "objective.log_normal")
 def test_log_normal_levels_have_given_mean_and_deviation(prepare: Prepare) -> None:
     settings = {"model__prediction": "edm", "objective__noise_levels": "log-normal"}
@@ -81,13 +81,13 @@ def test_log_normal_levels_have_given_mean_and_deviation(prepare: Prepare) -> No
     assert ready.step().report.timesteps != ready.step().report.timesteps
     table = prepare(objective__noise_levels="log-normal").objective
     drawn = table.noise(torch.zeros(500, 4, 1, 1), draws_of(500))
-    assert drawn.model_t.dtype == torch.int64, "ε is told the nearest timestep"
+    assert drawn.model_t.dtype == torch.int64, "ε models get the nearest timestep"
     assert len(set(drawn.model_t.tolist())) > 200
     for other in ("objective.timestep_bias.strategy=later", "objective.timesteps=[0, 500]"):
         assert "uses none; leave them out" in refusal("objective.noise_levels=log-normal", other)
 
 
-# breaks if the network were told the timestep for ¼ ln σ, or the other way
+# breaks if the network gets the timestep instead of ¼ ln σ, or the reverse
 @pytest.mark.effect("objective.time_input")
 def test_time_input_is_timestep_or_log_sigma(prepare: Prepare) -> None:
     times = torch.tensor([100, 900])
@@ -108,7 +108,7 @@ def test_time_input_is_timestep_or_log_sigma(prepare: Prepare) -> None:
 
 
 def x_0_weight(objective: Objective, timestep: int, error: float = 1.0) -> float:
-    """What the loss makes of an error of x_0 of this size."""
+    """The loss for an error of x_0 of this size."""
     noised = objective.noise_at(torch.zeros(1, 4, 2, 2), draws_of(1), torch.tensor([timestep]))
     sigma = objective.schedule.sigma[timestep]
     wrong = objective.target(noised) + error / (-sigma if objective.prediction == "epsilon" else 1.0)
@@ -116,7 +116,7 @@ def x_0_weight(objective: Objective, timestep: int, error: float = 1.0) -> float
     return float(result.total)
 
 
-# breaks if a weighting had another formula, were not clamped by γ, or went with a loss that it does not fit
+# breaks if a weighting has another formula, is not clamped by γ, or is combined with a loss that it does not fit
 @pytest.mark.effect("objective.weighting")
 def test_weighting_multiplies_the_error_of_x_0(prepare: Prepare) -> None:
     formulas: dict[str, Callable[[float], float]] = {
@@ -138,7 +138,7 @@ def test_weighting_multiplies_the_error_of_x_0(prepare: Prepare) -> None:
     assert "write objective.min_snr_form=x0" in refusal("objective.weighting=v", "objective.min_snr_gamma=5")
 
 
-# breaks if l1 were squared, or its weight the square's
+# breaks if l1 is squared, or has the weight of the squared error
 @pytest.mark.effect("objective.loss")
 def test_l1_loss_is_the_absolute_error(prepare: Prepare) -> None:
     plain = prepare(objective__loss="l1").objective
@@ -150,7 +150,7 @@ def test_l1_loss_is_the_absolute_error(prepare: Prepare) -> None:
         assert x_0_weight(weighted, 300, error=error) == pytest.approx(error * sigma**-2, rel=1e-4)
 
 
-# breaks if a number were drawn for each channel anyway, or the target left it out
+# breaks if a number is always drawn for each channel, or is missing from the target
 @pytest.mark.effect("objective.noise_offset_per")
 def test_offset_noise_per_sample_is_equal_in_all_channels(prepare: Prepare) -> None:
     def added(**settings: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Rows of resuming from foreign weights, of dropped captions, of fewer layers, and of batches made ahead."""
+"""Rows of starting from foreign weights, of dropped captions, fewer layers and prefetched batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.model_export import export_model, files_of, load_model
 Prepare = Callable[..., Any]
 
 
-# breaks if rates, data, draws or the end of the run were those of a run from its beginning
+# breaks if rates, data, draws or the end of the run are those of a run from step 0
 @pytest.mark.effect("run.start.step")
 def test_start_step_resumes_from_foreign_weights(prepare: Prepare) -> None:
     settings = {"optim__schedule__kind": "linear", "optim__schedule__warmup_steps": 2, "run__steps": 8}
@@ -42,7 +42,7 @@ def test_start_step_resumes_from_foreign_weights(prepare: Prepare) -> None:
         prepare(run__start__step=8, **settings)
 
 
-# breaks if dropped captions kept the empty caption's embedding, or others became zeros
+# breaks if dropped captions keep the empty caption's embedding, or others become zeros
 @pytest.mark.effect("data.captions.dropped")
 def test_dropped_captions_become_zeros(prepare: Prepare) -> None:
     for cached in (True, False):
@@ -64,7 +64,7 @@ def test_dropped_captions_become_zeros(prepare: Prepare) -> None:
             assert zeros == [word == "zeros" and caption == "" for caption in captions]
 
 
-# breaks if the layers were left in the network, others were lost, or a run did not say which
+# breaks if the layers stay in the network, others are removed, or the run does not report which
 @pytest.mark.effect("model.depth")
 def test_depth_removes_transformer_layers_and_names_them(sdxl_folder: Path) -> None:
     words = [f"model.path={sdxl_folder}", "model.family=sdxl"]
@@ -84,14 +84,14 @@ def test_depth_removes_transformer_layers_and_names_them(sdxl_folder: Path) -> N
     assert note.startswith(f"denoiser: model.depth removes {len(layers)} transformer layers: ")
     assert all(layer in note for layer in layers)
     same = Family.of(ModelSettings(family="sdxl", path=sdxl_folder, depth=(1, 2)), only=["denoiser"])
-    assert not [note for note in same.notes if "model.depth" in note], "a depth that is the files' own leaves out none"
+    assert not [note for note in same.notes if "model.depth" in note], "the depth of the files removes no layer"
     assert fingerprints(recipe.model, "denoiser") != fingerprints(whole_settings(sdxl_folder), "denoiser")
     for depth in ((1, 9), (1,), (1, 0)):
         with pytest.raises(WeightsError, match=r"does not fit a denoiser with \[1, 2\]"):
             Family.of(ModelSettings(family="sdxl", path=sdxl_folder, depth=depth), only=["denoiser"])
 
 
-# breaks if files were not read, the first counted before the last, parts they lack were lost, or an export forgot them
+# breaks if files are not read, the first overrides the last, tensors that they lack are lost, or an export omits them
 @pytest.mark.effect("model.over")
 def test_over_files_replace_tensors_and_the_last_wins(prepare: Prepare, sdxl_folder: Path, tmp_path: Path) -> None:
     base = load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
@@ -140,7 +140,7 @@ def whole_settings(path: Path) -> ModelSettings:
     return ModelSettings(family="sdxl", path=path)
 
 
-# breaks if batches came in another order or with other draws, or the setting made no thread
+# breaks if batches have another order or other draws, or the setting starts no thread
 @pytest.mark.effect("run.device_prefetch")
 def test_device_prefetch_is_bitwise_identical(prepare: Prepare) -> None:
     settings = {"data__cache__latents": False, "data__cache__text": False, "run__micro_batch": 2}
@@ -152,5 +152,5 @@ def test_device_prefetch_is_bitwise_identical(prepare: Prepare) -> None:
     assert all(torch.equal(masters[name], plain[name]) for name in plain)
     ready.job.close()
     cached = prepare(data__cache__latents=True)
-    assert isinstance(cached.trainer.batches, Prefetched), "rows of a cache are read ahead, too"
+    assert isinstance(cached.trainer.batches, Prefetched), "rows of a cache are prefetched, too"
     cached.job.close()

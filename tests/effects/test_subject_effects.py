@@ -1,4 +1,4 @@
-"""Rows of `data.prior`: class images beside those of a subject."""
+"""Rows of `data.prior`: class images next to those of a subject."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def of_class(batch: Any) -> list[bool]:
     return [bool(one) for one in batch.is_class]
 
 
-# breaks if class images were not told from the others, were held out, or got the trigger word
+# breaks if class images are not distinguished from others, are held out, or get the trigger word
 @pytest.mark.effect("data.prior.path")
 def test_prior_path_is_trained_and_never_held_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
@@ -41,7 +41,7 @@ def test_prior_path_is_trained_and_never_held_out(feed: Make, noisy: Make, tmp_p
     assert caught.value.code == "E1453"
 
 
-# breaks if the number did not reach the loss, or reached the others'
+# breaks if the number does not reach the loss, or changes that of other images
 @pytest.mark.effect("data.prior.weight")
 def test_prior_weight_multiplies_the_loss_of_class_images(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
@@ -54,7 +54,7 @@ def test_prior_weight_multiplies_the_loss_of_class_images(feed: Make, noisy: Mak
     assert "no effect without class images" in contradiction("data.prior.weight=0.5")
 
 
-# breaks if class images lost their captions anyway, or the subject's kept theirs
+# breaks if class images always lose their captions, or the subject's keep theirs
 @pytest.mark.effect("data.prior.dropout")
 def test_prior_dropout_does_not_drop_class_captions(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
@@ -64,7 +64,7 @@ def test_prior_dropout_does_not_drop_class_captions(feed: Make, noisy: Make, tmp
         assert empty == {(True, False), (holds, True)}
 
 
-# breaks if folders of class images lost the repeats of their names, or those of the subject the weight of the others
+# breaks if folders of class images lose the repeats in their names, or the subject's folders the weights
 @pytest.mark.effect("data.prior.path", "data.prior.weight")
 def test_class_images_are_read_from_repeat_folders(feed: Make, noisy: Make, tmp_path: Path) -> None:
     noisy(tmp_path / "own" / "4_sks dog", [(32, 32)])
@@ -81,7 +81,7 @@ def test_class_images_are_read_from_repeat_folders(feed: Make, noisy: Make, tmp_
     }  # fmt: skip
 
 
-# breaks if one rule were taken for another
+# breaks if one rule is used for another
 @pytest.mark.effect("data.prior.balance")
 def test_prior_balance_sets_frequency_of_class_images(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 6), noisy(tmp_path / "class", [(32, 32)] * 3)
@@ -103,7 +103,7 @@ def test_prior_balance_sets_frequency_of_class_images(feed: Make, noisy: Make, t
     assert caught.value.code == "E1454"
 
 
-# breaks if a half's mean were the mean over both, or the report counted the weight in
+# breaks if the mean of a half is that of both, or the reported loss includes the weight
 def test_pair_loss_adds_instance_and_weighted_class_means(prepare: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(48, 48)] * 3), noisy(tmp_path / "class", [(48, 48)] * 5)
     run = prepare(
@@ -123,7 +123,7 @@ def test_pair_loss_adds_instance_and_weighted_class_means(prepare: Make, noisy: 
     assert step.report.group_losses == pytest.approx({"instance": float(mine), "class": float(theirs)}, rel=1e-5)
 
 
-# breaks if captions beside class images were taken anyway, or their absence stopped the run
+# breaks if captions next to class images are always used, or their absence stops the run
 @pytest.mark.effect("data.prior.class_prompt")
 def test_class_prompt_captions_every_class_image(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 2), noisy(tmp_path / "class", [(32, 32)] * 2)
@@ -135,14 +135,14 @@ def test_class_prompt_captions_every_class_image(feed: Make, noisy: Make, tmp_pa
     assert pairs == {(True, "a picture"), (False, "image 0"), (False, "image 1")}
 
 
-# breaks if the number were not what is drawn up to; tests/tasks/cache/test_class_images.py has the drawing itself
+# breaks if the number is not how many are generated (generation: tests/tasks/cache/test_class_images.py)
 @pytest.mark.effect("data.prior.num_class_images")
 def test_num_class_images_is_the_number_generated(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 2), noisy(tmp_path / "class", [(32, 32)] * 3)
     said = {"prior__path": str(other), "prior__class_prompt": "a picture"}
     for number, numbers in ((0, []), (3, []), (5, [0, 1])):
         recipe = feed(own, **said, prior__num_class_images=number).recipe
-        assert class_images.missing(recipe) == numbers
+        assert class_images.list_missing(recipe) == numbers
     assert "needs the name of the class" in contradiction("data.prior.path=x", "data.prior.num_class_images=5")
     assert "image-folder" in contradiction(
         "data.prior.path=x", "data.prior.class_prompt=y", "data.prior.num_class_images=5", "data.format=kohya"
@@ -153,7 +153,7 @@ def captions_in(fed: Any) -> set[str]:
     return {caption for b in fed.batches() for caption in b.captions}
 
 
-# breaks if a folder got another folder's word, or class images got one
+# breaks if a folder gets the word of another folder, or class images get one
 @pytest.mark.effect("data.captions.trigger")
 def test_trigger_is_the_word_of_each_folder(feed: Make, noisy: Make, tmp_path: Path) -> None:
     one, two, other = (noisy(tmp_path / name, [(32, 32)]) for name in ("one", "two", "class"))
@@ -167,7 +167,7 @@ def test_trigger_is_the_word_of_each_folder(feed: Make, noisy: Make, tmp_path: P
     assert "2 texts for 3 folders" in contradiction("data.path=[a,b,c]", "data.captions.trigger=[x,y]")
 
 
-# breaks if the places were not filled, or images without a caption were refused where none is needed
+# breaks if placeholders are not replaced, or images without a caption are refused although the template needs none
 @pytest.mark.effect("data.captions.template")
 def test_template_builds_captions_from_the_trigger(feed: Make, noisy: Make, tmp_path: Path) -> None:
     one, two = (noisy(tmp_path / name, [(32, 32)] * 2) for name in ("one", "two"))
@@ -189,7 +189,7 @@ def test_template_builds_captions_from_the_trigger(feed: Make, noisy: Make, tmp_
     assert captions_in(named) == {"zwx cat, image 0", "zwx cat"}
 
 
-# breaks if a template that says nothing of the word were taken
+# breaks if a template without the trigger word is accepted
 def test_template_without_a_placeholder_is_refused() -> None:
     assert "'a photo' does not contain {trigger}; write it" in contradiction(
         "data.captions.trigger=sks", "data.captions.template=a photo"

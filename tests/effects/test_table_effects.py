@@ -30,7 +30,7 @@ def seen(fed: Any) -> dict[str, str]:
 
 
 def prepare(cache: Path, config: str, folder: Path) -> None:
-    """Puts one configuration of someone/images where the library `datasets` keeps what it has fetched."""
+    """Puts one configuration of someone/images where the library `datasets` stores its downloads."""
     files = datasets.data_files.DataFilesList([str(path) for path in sorted(folder.iterdir())], [()] * 3)
     ImageFolder(
         str(cache), "images", config_name=config, config_id=config, hash="abc",
@@ -40,7 +40,7 @@ def prepare(cache: Path, config: str, folder: Path) -> None:
     (cache / "images" / config).rename(cache / "someone___images" / config)
 
 
-# breaks if a fixed column were read
+# breaks if fixed column names are read
 @pytest.mark.effect("data.columns.image", "data.columns.caption")
 def test_named_columns_are_read(feed: Make, tmp_path: Path) -> None:
     row = {"file_name": "a.png", "other_file_name": "b.png", "text": "one", "prompt": "two"}
@@ -52,7 +52,7 @@ def test_named_columns_are_read(feed: Make, tmp_path: Path) -> None:
     assert by_columns == [{"a.png": "one"}, {"a.png": "two"}, {"b.png": "one"}]
 
 
-# breaks if every table were read, or the first one
+# breaks if all tables are read, or the first one
 @pytest.mark.effect("data.split")
 def test_split_is_the_subset_read(feed: Make, tmp_path: Path) -> None:
     for part in ("train", "test"):
@@ -61,7 +61,7 @@ def test_split_is_the_subset_read(feed: Make, tmp_path: Path) -> None:
     assert by_part == [{"train/a.png": "train"}, {"test/a.png": "test"}]
 
 
-# breaks if the library's own folder were always taken, or the newest configuration
+# breaks if the library's default folder is always used, or the newest configuration
 @pytest.mark.effect("data.hub_config", "data.hub_cache")
 def test_hub_name_is_searched_in_hub_cache_and_config(
     feed: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Rows of the section `model.tokens`: new words, what they begin as, and that nothing else moves."""
+"""Rows of the section `model.tokens`: new tokens, their initialisation, and that no other weight changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORDS = {
 ROWS = "tokens/text_encoder"
 
 
-# breaks if a new word did not begin as the words it is given, or if the table were trained
+# breaks if a new token is not initialised from its words, or the table is trained
 @pytest.mark.effect("model.tokens.words")
 def test_learned_tokens_start_from_words_and_only_they_train(prepare: Prepare) -> None:
     ready = prepare(**WORDS)
@@ -42,10 +42,10 @@ def test_learned_tokens_start_from_words_and_only_they_train(prepare: Prepare) -
     assert step.largest("tokens") > 0
     after = {name: p for part in ready.family.parts().values() for name, p in part.named_parameters()}
     moved = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
-    assert moved == {"text_encoder"}, "the rows, and to the bit no other number of the model"
+    assert moved == {"text_encoder"}, "the rows, and no other bit of the model"
 
 
-# breaks if a word had always one token
+# breaks if a word always has one token
 @pytest.mark.effect("model.tokens.vectors")
 def test_vectors_is_the_number_of_tokens_per_word(prepare: Prepare) -> None:
     ready = prepare(**WORDS, model__tokens__vectors=3)
@@ -57,7 +57,7 @@ def test_vectors_is_the_number_of_tokens_per_word(prepare: Prepare) -> None:
     assert tokens[0][0, 1:4].diff().tolist() == [1, 1]
 
 
-# breaks if the file's rows were not what training starts with
+# breaks if training does not start from the rows of the file
 @pytest.mark.effect("model.tokens.files")
 def test_token_files_load_learned_tokens(prepare: Prepare, tmp_path: Path) -> None:
     rows = torch.linspace(-1, 1, 64).reshape(2, 32)
@@ -67,7 +67,7 @@ def test_token_files_load_learned_tokens(prepare: Prepare, tmp_path: Path) -> No
     assert torch.equal(prepare(**brought).step().before[ROWS], rows)
     ready = prepare(**brought | {"model__train": "[denoiser]"})
     step = ready.step()
-    assert not any(name.startswith("tokens/") for name in step.after), "and they stay where they are not trained"
+    assert not any(name.startswith("tokens/") for name in step.after), "and they do not change if they are not trained"
     assert torch.equal(ready.family.parts()["tokens"].get_parameter("text_encoder"), rows)
 
 

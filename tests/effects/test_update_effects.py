@@ -1,5 +1,5 @@
 """Rows of the section `optim` for parts, rates that depend on the run, and the average's strength and start; of the
-text encoder's last layers; and of the pace of fp16's scale."""
+text encoder's last layers; and of the growth of fp16's loss scale."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAIN = {"optim__clip__norm": "null", "optim__ema__rule": "none", "optim__optimi
 BOTH = {"model__train": ["denoiser", "text_encoder"], "data__cache__text": False}
 
 
-# breaks if all parts took optim.optimizer
+# breaks if all parts use optim.optimizer
 @pytest.mark.effect("optim.part_optimizer")
 def test_part_optimizer_sets_the_optimizer_of_a_part(prepare: Prepare) -> None:
     rules = {"text_encoder": {"kind": "lion", "weight_decay": 0.0}}
@@ -41,7 +41,7 @@ def test_part_optimizer_sets_the_optimizer_of_a_part(prepare: Prepare) -> None:
     )
 
 
-# breaks if all parts took optim.schedule
+# breaks if all parts use optim.schedule
 @pytest.mark.effect("optim.part_schedule")
 def test_part_schedule_sets_the_schedule_of_a_part(prepare: Prepare) -> None:
     curves = {"text_encoder": {"kind": "cosine", "decay_steps": 4}}
@@ -53,7 +53,7 @@ def test_part_schedule_sets_the_schedule_of_a_part(prepare: Prepare) -> None:
     assert "optim.part_schedule names vae" in refusal('optim.part_schedule={"vae": {"kind": "linear"}}')
 
 
-# breaks if the factor were of another size of batch, missed a part, or were not in what is logged and announced
+# breaks if the factor is for another batch size, does not reach a part, or is neither logged nor printed
 @pytest.mark.effect("optim.lr_batch_power")
 def test_lr_batch_power_scales_every_rate_with_the_batch(prepare: Prepare) -> None:
     settings = {"data__batch_size": 2, "optim__accumulation": 2, "optim__part_lr": {"text_encoder": 1e-4}}
@@ -73,7 +73,7 @@ def factor(step: int, total: int = 100, **schedule: Any) -> float:
     return lr.factor(read_text("schema: 1", overrides=words).recipe.optim.schedule, step, total)
 
 
-# breaks if the decay always were the run's length, or the share were rounded up
+# breaks if the decay always has the run's length, or the share is rounded up
 @pytest.mark.effect("optim.schedule.decay_ratio")
 def test_decay_ratio_is_relative_to_the_run(prepare: Prepare) -> None:
     assert factor(100, kind="cosine", decay_ratio=1.5) == pytest.approx(0.25)
@@ -85,7 +85,7 @@ def test_decay_ratio_is_relative_to_the_run(prepare: Prepare) -> None:
     assert "give one of them" in refusal("optim.schedule.decay_steps=9", "optim.schedule.decay_ratio=2")
 
 
-# breaks if the warm-up were a share of the run, or acted beside warmup_steps
+# breaks if the warm-up is a share of the run, or is combined with warmup_steps
 @pytest.mark.effect("optim.schedule.warmup_ratio")
 def test_warmup_ratio_is_relative_to_the_decay() -> None:
     points = {"kind": "linear", "decay_ratio": 1.5, "warmup_ratio": 0.02}
@@ -95,7 +95,7 @@ def test_warmup_ratio_is_relative_to_the_decay() -> None:
     assert "give one of them" in refusal("optim.schedule.warmup_steps=9", "optim.schedule.warmup_ratio=0.1")
 
 
-# breaks if a cosine stayed at its floor, or another curve continued
+# breaks if a cosine stays at its floor, or another curve continues
 @pytest.mark.effect("optim.schedule.after_decay")
 def test_after_decay_cosine_rises_again() -> None:
     past = (40, 60, 80, 100)
@@ -107,7 +107,7 @@ def test_after_decay_cosine_rises_again() -> None:
     assert "cosine only" in refusal("optim.schedule.kind=linear", "optim.schedule.after_decay=cosine")
 
 
-# breaks if the decay of the recipe were taken, the interval were left out, or what was worked out were nowhere written
+# breaks if the decay of the recipe is used, the interval is ignored, or the derived value is not recorded
 @pytest.mark.effect("optim.ema.strength")
 def test_ema_strength_sets_the_decay_from_the_run_length(prepare: Prepare) -> None:
     settings = {"optim__ema__rule": "constant", "optim__ema__strength": 0.1, "optim__ema__interval": 2}
@@ -142,7 +142,7 @@ def exported(prepare: Prepare) -> Path:
     return next(path for path in ready.folder.exports.iterdir() if path.is_dir())
 
 
-# breaks if the average started at the trained weights, the trained weights at its start, or a resume anew
+# breaks if the average starts at the trained weights, the trained weights at its start, or resuming starts it again
 @pytest.mark.slow
 @pytest.mark.effect("optim.ema.start")
 def test_ema_start_is_the_initial_average(prepare: Prepare, exported: Path) -> None:
@@ -171,7 +171,7 @@ def test_ema_start_is_the_initial_average(prepare: Prepare, exported: Path) -> N
         )
 
 
-# breaks if weights of other shapes were taken, or their refusal named no remedy
+# breaks if weights of other shapes are accepted, or the error names no remedy
 @pytest.mark.effect("optim.ema.start")
 def test_ema_start_of_another_model_is_refused(prepare: Prepare, another_sd: Path) -> None:
     with pytest.raises(
@@ -191,20 +191,20 @@ def trained_layers(prepare: Prepare, **settings: Any) -> list[str]:
     return sorted({name.split(".self_attn")[0].split(".mlp")[0].split(".layer_norm")[0] for name in moved})
 
 
-# breaks if the first layers moved, the last or what comes after them did not, or the embeddings did
+# breaks if the first layers or the embeddings change, or the last layers or what follows them do not
 @pytest.mark.effect("model.last_layers")
 def test_last_layers_limits_text_encoder_training(prepare: Prepare) -> None:
     everything = trained_layers(prepare)
     assert {"encoder.layers.0", "encoder.layers.1", "final_layer_norm.weight"} < set(everything)
     one = trained_layers(prepare, model__last_layers=1)
     assert one == ["encoder.layers.1", "final_layer_norm.bias", "final_layer_norm.weight"]
-    assert trained_layers(prepare, model__last_layers=2) == everything, "as many as there are: all of it"
+    assert trained_layers(prepare, model__last_layers=2) == everything, "all layers: everything"
     thawed = trained_layers(prepare, model__last_layers=1, model__freeze=["*final_layer_norm*", "!*token_embedding*"])
     assert thawed == ["embeddings.token_embedding.weight", "encoder.layers.1"]
     assert "model.last_layers selects layers of the text encoder" in refusal("model.last_layers=1")
 
 
-# breaks if the scale doubled whatever the factor, or an overflow halved it
+# breaks if the scale always doubles, or an overflow always halves it
 @pytest.mark.effect("run.scaler.growth")
 def test_scaler_growth_is_the_factor_both_ways(prepare: Prepare) -> None:
     settings = {"run__precision": "fp16", "run__scaler__init": 512, "run__scaler__growth_interval": 2}
@@ -215,7 +215,7 @@ def test_scaler_growth_is_the_factor_both_ways(prepare: Prepare) -> None:
     assert float(scale.scale) == 512
 
 
-# breaks if stages were left out, started a step too early, or changed the factor without the interval
+# breaks if stages have no effect, start a step early, or change the factor without the interval
 @pytest.mark.effect("run.scaler.stages")
 def test_scaler_stages_change_the_pace(prepare: Prepare) -> None:
     settings = {"run__precision": "fp16", "run__scaler__init": 16, "run__scaler__growth_interval": 1}
@@ -224,7 +224,7 @@ def test_scaler_stages_change_the_pace(prepare: Prepare) -> None:
     assert "must increase" in refusal("run.scaler.stages=[[5, 2, 1], [5, 3, 1]]")
 
 
-# breaks if the average's work touched the weights it follows
+# breaks if updating the average changes the weights
 @pytest.mark.effect("optim.ema.rule")
 def test_ema_does_not_change_trained_weights(prepare: Prepare) -> None:
     def after(**settings: Any) -> dict[str, Tensor]:
@@ -245,14 +245,14 @@ def test_ema_does_not_change_trained_weights(prepare: Prepare) -> None:
         assert all(torch.equal(alone[name], tensor) for name, tensor in result.items())
 
 
-# breaks if weights moved after the backward pass, or gradients stayed; or what it cannot be combined with were taken
+# breaks if weights change after the backward pass, gradients are kept, or incompatible settings are accepted
 @pytest.mark.effect("optim.in_backward")
 def test_in_backward_updates_weights_during_backward(prepare: Prepare) -> None:
     ready = prepare(**PLAIN, optim__in_backward=True)
     update, trained = ready.trainer.model.update, ready.trainer.model.trained
     (first, _), *_, (last, weight) = trained.items()
     before, seen = update.masters[last].clone(), []
-    # the last layer's gradient comes first
+    # the last layer's gradient is first
     trained[first].register_hook(lambda grad: seen.append((weight.grad, bool((update.masters[last] != before).any()))))
     ready.trainer.train_step(ready.next_batches())
     assert seen == [(None, True)]
@@ -283,7 +283,7 @@ def test_in_backward_needs_one_process(prepare: Prepare) -> None:
     assert caught.value.code == "E1830"
 
 
-# breaks if the warm-up started at 0 anyway
+# breaks if the warm-up always starts at 0
 @pytest.mark.effect("optim.schedule.warmup_from")
 def test_warmup_from_is_the_initial_rate(prepare: Prepare) -> None:
     results = [factor(step, warmup_steps=4, warmup_from=0.2) for step in (0, 1, 4, 9)]
@@ -292,7 +292,7 @@ def test_warmup_from_is_the_initial_rate(prepare: Prepare) -> None:
     assert ready.step().report.rates["denoiser"] == pytest.approx(5e-4)
 
 
-# breaks if a round were measured from the start of the run, had another's numbers, or fell along another curve
+# breaks if a cycle counts from the start of the run, uses another's numbers, or has another curve
 @pytest.mark.effect("optim.schedule.rounds", "optim.schedule.kind")
 def test_rounds_follow_each_other(prepare: Prepare) -> None:
     rounds = [{"steps": 4, "warmup_steps": 2, "start": 0.5}, {"steps": 4, "peak": 0.4, "end": 0.2, "curve": "linear"}]

@@ -1,4 +1,4 @@
-"""Rows of the formats in which single files are written, with one that another installed package brings."""
+"""Rows of the formats in which single files are written, including one of another installed package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_numbers_format(tmp_path / "packages", monkeypatch)
 
 
-# breaks if files were safetensors anyway, or the format were promised of families without a layout in it
+# breaks if files are always safetensors, or a family without a layout accepts the format
 @pytest.mark.effect("run.export.file_format")
 def test_export_file_format_applies_to_single_files(prepare: Any) -> None:
     settings = COMMON | {"optim__ema__rule": "none", "run__export__name": "x"}
@@ -41,7 +41,7 @@ def test_export_file_format_applies_to_single_files(prepare: Any) -> None:
         assert torch.equal(tensor_files.read(file, [FIRST])[FIRST], unet["conv_in.weight"])
 
 
-# breaks if the file had the format of the others, or were left out where only that of the others differs
+# breaks if the file has the format of the others, or is missing where only that of the others differs
 @pytest.mark.effect("run.export.trained_file")
 def test_export_trained_file_may_have_its_own_format(prepare: Any) -> None:
     settings = COMMON | {"optim__ema__rule": "none", "run__export__name": "x"}

@@ -1,4 +1,4 @@
-"""Rows of the section `run` that concern what is written and shown: two whole runs, whose settings differ in each."""
+"""Rows of the section `run` that concern files and output: two complete runs, with other settings each."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def lines(run: Path, key: str) -> dict[int, dict[str, Any]]:
     return {line["step"]: line for line in read if key in line}
 
 
-# breaks if the interval were another one, its unit forgotten, or null wrote on the way
+# breaks if the interval or its unit differs, or null writes during the run
 @pytest.mark.effect("run.save.every")
 def test_save_every_sets_the_checkpoint_interval(rich: Path, poor: Path) -> None:
     assert names(poor / "checkpoints") == ["step-00000003"]
@@ -85,7 +85,7 @@ def test_save_every_sets_the_checkpoint_interval(rich: Path, poor: Path) -> None
     assert [Saver([Every.parse("5 steps")]).due(p) for p in (middle, end)] == [True, False]
 
 
-# breaks if all checkpoints stayed, or another number of them
+# breaks if all checkpoints are kept, or another number of them
 @pytest.mark.effect("run.save.keep")
 @pytest.mark.parametrize(
     ("keep", "kept"),
@@ -97,7 +97,7 @@ def test_save_keep_is_the_number_of_checkpoints_kept(prepare: Any, keep: int | s
     assert names(ready.folder.checkpoints) == [f"step-0000000{step}" for step in kept]
 
 
-# breaks if the lowest held-out loss saved nothing, its checkpoint went with the old ones, or a kill changed the choice
+# breaks if the lowest held-out loss is not saved, its checkpoint is deleted, or a kill changes the choice
 @pytest.mark.effect("run.save.best")
 def test_save_best_keeps_lowest_loss_checkpoint_when_killed(shared_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     on_step, measure, curve, steps = Validation.on_step, Validation.measure, [0.9, 0.5, 0.7, 0.8], [0]
@@ -138,7 +138,7 @@ def test_save_best_needs_a_held_out_loss(words: list[str]) -> None:
         read_text("schema: 1", overrides=["run.save.best=true", *words])
 
 
-# breaks if nothing were exported on the way, or at the end
+# breaks if nothing is exported during the run, or at the end
 @pytest.mark.effect("run.export.every")
 def test_export_every_sets_the_export_interval(rich: Path, poor: Path) -> None:
     assert names(rich / "exports") == [
@@ -147,7 +147,7 @@ def test_export_every_sets_the_export_interval(rich: Path, poor: Path) -> None:
     assert names(poor / "exports") == ["step-00000003", "step-00000003-ema"]
 
 
-# breaks if weights were exported in the type they are trained in
+# breaks if weights are exported in the dtype of training
 @pytest.mark.effect("run.export.dtype")
 def test_export_dtype_is_the_dtype_of_written_weights(rich: Path, poor: Path) -> None:
     for run, expected in ((rich, "F16"), (poor, "F32")):
@@ -156,7 +156,7 @@ def test_export_dtype_is_the_dtype_of_written_weights(rich: Path, poor: Path) ->
                 assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {expected}  # noqa: SIM118
 
 
-# breaks if the finished model was in the exports alone, or the trained weights were there where an average is
+# breaks if the finished model is only in the exports, or has the trained weights although there is an average
 @pytest.mark.effect("run.export.folder")
 def test_export_folder_receives_the_finished_model(rich: Path, poor: Path) -> None:
     published = rich / "unet" / "diffusion_pytorch_model.safetensors"
@@ -169,7 +169,7 @@ def test_export_folder_receives_the_finished_model(rich: Path, poor: Path) -> No
     assert "unet" not in names(poor)
 
 
-# breaks if no file were written beside the folder, always one, or with other weights than the folder's
+# breaks if no file is written next to the folder, always one, or with other weights than the folder's
 @pytest.mark.effect("run.export.single_file")
 def test_export_single_file_also_writes_one_file(prepare: Any) -> None:
     for expected in (False, True):
@@ -183,7 +183,7 @@ def test_export_single_file_also_writes_one_file(prepare: Any) -> None:
     assert unet["conv_in.weight"].dtype == torch.float16
 
 
-# breaks if a whole model were written, or parts that are not trained, or under names that merge does not know
+# breaks if a whole model is written, or untrained parts, or under names that merge does not recognise
 @pytest.mark.effect("run.export.parts")
 def test_export_parts_writes_only_trained_parts(prepare: Any, tmp_path: Path) -> None:
     settings = {"run__export__parts": "trained", "run__export__name": "unet_{micro_step}", "optim__ema__rule": "none"}
@@ -205,10 +205,10 @@ def test_export_parts_writes_only_trained_parts(prepare: Any, tmp_path: Path) ->
         settings |= {"run__export__parts": parts, "run__export__name": "{what}_{micro_step}", "run__name": "mine"}
         ready = prepare(**settings, run__export__single_file=True, **COMMON)
         ready.trainer.host.export(ready.trainer)
-        assert names(ready.folder.exports) == called, "one word writes what was trained alone, by its own name"
+        assert names(ready.folder.exports) == called, "one word writes only the trained token, under its name"
 
 
-# breaks if nothing were written beside the model, in the other form, or under the model's name
+# breaks if nothing is written next to the model, in the other layout, or under the model's name
 @pytest.mark.effect("run.export.trained_file")
 def test_export_trained_file_is_written_next_to_the_model(prepare: Any, sdxl_folder: Path) -> None:
     settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "run__name": "mine"}
@@ -225,14 +225,14 @@ def test_export_trained_file_is_written_next_to_the_model(prepare: Any, sdxl_fol
     assert names(ready.folder.exports) == ["x-ema.safetensors", "x.safetensors"], "once is enough"
 
 
-# breaks if every step were written, or the first and the last were not
+# breaks if every step is logged, or the first and the last are not
 @pytest.mark.effect("run.log_every")
 def test_log_every_counts_steps_between_lines(rich: Path, poor: Path) -> None:
     assert sorted(lines(rich, "loss")) == [1, 4, 6]
     assert sorted(lines(poor, "loss")) == [1, 2, 3]
 
 
-# breaks if samples were always logged, or never
+# breaks if samples are always logged, or never
 @pytest.mark.effect("run.log_samples")
 def test_log_samples_writes_what_made_each_step(rich: Path, poor: Path) -> None:
     assert not list(rich.glob("logs/samples.*"))
@@ -243,7 +243,7 @@ def test_log_samples_writes_what_made_each_step(rich: Path, poor: Path) -> None:
         assert len(line["keys"]) == len(line["timesteps"]) == len(line["losses"]) == steps[line["step"]]["samples"]
 
 
-# breaks if events were always written, or never
+# breaks if events are always written, or never
 @pytest.mark.effect("run.tensorboard")
 def test_tensorboard_writes_events(rich: Path, poor: Path) -> None:
     [events] = rich.glob("logs/events.out.tfevents.*")
@@ -251,14 +251,14 @@ def test_tensorboard_writes_events(rich: Path, poor: Path) -> None:
     assert not list(poor.glob("logs/events*"))
 
 
-# breaks if the held-out loss were measured at other steps, or without being asked for
+# breaks if the held-out loss is measured at other steps, or by default
 @pytest.mark.effect("run.validation.every")
 def test_validation_every_sets_the_validation_interval(rich: Path, poor: Path) -> None:
     assert sorted(lines(rich, "val/loss")) == [0, 3, 6]
     assert lines(poor, "val/loss") == {}
 
 
-# breaks if another number of timesteps were measured, or they were not spread
+# breaks if another number of timesteps is measured, or they are not spread
 @pytest.mark.effect("run.validation.timesteps")
 def test_validation_timesteps_counts_those_measured(rich: Path) -> None:
     for line in lines(rich, "val/loss").values():
@@ -267,14 +267,14 @@ def test_validation_timesteps_counts_those_measured(rich: Path) -> None:
         assert sum(at.values()) / 2 == pytest.approx(line["val/loss"])
 
 
-# breaks if previews were drawn at other steps, or without being asked for
+# breaks if previews are sampled at other steps, or by default
 @pytest.mark.effect("run.preview.every")
 def test_preview_every_sets_the_preview_interval(rich: Path, poor: Path) -> None:
     assert names(rich / "samples") == ["grid.png", "step-00000000", "step-00000003", "step-00000006"]
     assert names(poor / "samples") == []
 
 
-# breaks if other weights drew than those asked for
+# breaks if other weights generate the samples than requested
 @pytest.mark.effect("run.preview.weights")
 def test_preview_weights_selects_raw_or_ema(rich: Path, prepare: Any) -> None:
     assert {path.name for path in rich.glob("samples/step-*/*.png")} == {"00-shadow.png"}
@@ -299,7 +299,7 @@ def test_preview_weights_selects_raw_or_ema(rich: Path, prepare: Any) -> None:
     assert not np.array_equal(drawn["both"]["00-raw.png"], drawn["both"]["00-shadow.png"])
 
 
-# breaks if one of several intervals were forgotten, or two at once saved twice
+# breaks if one of several intervals is ignored, or two at the same step save twice
 @pytest.mark.effect("run.save.every")
 def test_several_save_intervals_all_apply(prepare: Any) -> None:
     ready = prepare(
@@ -311,7 +311,7 @@ def test_several_save_intervals_all_apply(prepare: Any) -> None:
     assert names(ready.folder.checkpoints) == [f"step-{step:08d}" for step in expected]
 
 
-# breaks if exports by epochs did not wait, or others did
+# breaks if exports by epochs do not wait for the epoch's end, or others do
 @pytest.mark.effect("run.export.from_epoch")
 def test_export_from_epoch_delays_exports_by_epochs() -> None:
     exporter = Exporter([Every.parse("1 epoch"), Every.parse("5 steps")], from_epoch=3)
@@ -320,7 +320,7 @@ def test_export_from_epoch_delays_exports_by_epochs() -> None:
     assert exporter.due(Progress(step=5, last_step=99, epoch=0))
 
 
-# breaks if the name did not come from its template, or the average's were the same
+# breaks if the name does not come from its template, or the average's name is the same
 @pytest.mark.effect("run.export.name")
 @pytest.mark.effect("run.export.single_file_folder")
 @pytest.mark.effect("run.export.single_file_dtype")
@@ -351,7 +351,7 @@ def test_invalid_export_name_is_refused(template: str) -> None:
         read_text("schema: 1", overrides=[f"run.export.name='{template}'"])
 
 
-# breaks if nothing were written, or not at each epoch's start
+# breaks if nothing is written, or not at each epoch's start
 @pytest.mark.effect("run.schedule_file")
 def test_schedule_file_lists_contents_of_each_batch(prepare: Any, poor: Path) -> None:
     ready = prepare(run__epochs=2, run__steps=None, run__schedule_file=True, **COMMON)
@@ -366,7 +366,7 @@ def test_schedule_file_lists_contents_of_each_batch(prepare: Any, poor: Path) ->
     assert not list(poor.glob("logs/ep*"))
 
 
-# breaks if the files were in logs/ anyway, or in both places
+# breaks if the files are always in logs/, or in both folders
 @pytest.mark.effect("run.schedule_place")
 def test_schedule_place_run_writes_into_the_run_folder(prepare: Any) -> None:
     ready = prepare(run__steps=1, run__schedule_file=True, run__schedule_place="run", **COMMON)
@@ -374,7 +374,7 @@ def test_schedule_place_run_writes_into_the_run_folder(prepare: Any) -> None:
     assert [path.parent for path in ready.folder.path.rglob("ep*_batch_schedule.txt")] == [ready.folder.path]
 
 
-# breaks if nothing were sent, under another project, or to another run after resuming
+# breaks if nothing is sent, to another project, or to another run after resuming
 @pytest.mark.effect("run.wandb.mode")
 @pytest.mark.effect("run.wandb.project")
 def test_wandb_receives_the_tensorboard_values(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_adapter_presets_select_layers_of_attention_blocks(name: str) -> None:
 def test_layers_of_clip_and_denoiser_have_distinct_names(name: str) -> None:
     """Also with two encoders, as in SDXL, whose denoiser has other names in kohya's files."""
     settings = ModelSettings(family=name, path=RECORDS / name / "model")
-    names = LayerNames.of(files_of(name).described(settings))
+    names = LayerNames.of(files_of(name).from_configs(settings))
     starts = {flat.split("_text_")[0] for flat in names.kohya.values() if flat.startswith("lora_te")}
     assert starts == ({"lora_te1", "lora_te2"} if name == "sd3" else {"lora_te1"})
     lookup = names.lookup("transformer")

@@ -206,7 +206,7 @@ def test_modules_that_diffusers_keeps_in_float32_stay_float32(tmp_path: Path) ->
     precision = Precision.of(RunSettings.model_validate({"precision": "bf16"}))
     family = Family.load(Files.of(ModelSettings(family="wan", path=RECORDS)), [HIGH], {HIGH: precision.form_of(HIGH)})
     net = family.parts()[HIGH]
-    cast(net, precision.of_frozen(HIGH), but=precision.fp32_tensors(net))
+    cast(net, precision.of_frozen(HIGH), exclude=precision.fp32_tensors(net))
     expected = types(theirs)
     assert types(net) == expected
     assert {torch.float32, torch.bfloat16} == set(expected.values())
@@ -233,6 +233,6 @@ def test_without_keep_in_fp32_all_weights_have_one_dtype() -> None:
     precision = Precision.of(RunSettings.model_validate({"precision": "bf16", "keep_in_fp32": False}))
     assert precision.form_of(HIGH) == WeightForm(torch.bfloat16)
     net = Files.of(ModelSettings(family="wan", path=RECORDS)).network(HIGH, precision.form_of(HIGH))
-    cast(net, torch.bfloat16, but=precision.fp32_tensors(net))
+    cast(net, torch.bfloat16, exclude=precision.fp32_tensors(net))
     assert set(types(net).values()) == {torch.bfloat16}
     assert replace(precision, keeps_fp32=True).fp32_tensors(net)

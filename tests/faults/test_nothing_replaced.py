@@ -13,7 +13,7 @@ from mezzotint.cli import main
 from mezzotint.errors import RecipeError, escape_line
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.reading.commands import COMMANDS
-from mezzotint.tasks.train.exports import free_place
+from mezzotint.tasks.train.exports import choose_free_path
 from mezzotint.tasks.weights import convert
 
 MINI = MODELS / "mezzotint-mini"
@@ -45,7 +45,7 @@ def test_destination_is_replaced_only_with_the_option(
     assert (tmp_path / "precious").read_text() == "mine", "the target of the link"
     whole = _content(target)
     with monkeypatch.context() as patch:
-        patch.setattr(durable, "take_place", _failing)
+        patch.setattr(durable, "move_into_place", _failing)
         assert ran("--replace") != 0
     assert _content(target) == whole, "the old one is there until the new one is whole"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["precious", form])
@@ -94,7 +94,7 @@ def test_export_replaces_only_its_own_files(tmp_path: Path) -> None:
     (shelf / "a.safetensors").write_text("mine")
 
     def place(name: str, *, replaces: bool = False) -> str:
-        found = free_place(folder, shelf / name, replaces=replaces, say=output.append)
+        found = choose_free_path(folder, shelf / name, replaces=replaces, say=output.append)
         found.write_text("ours")
         return found.name
 

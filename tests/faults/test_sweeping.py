@@ -20,7 +20,7 @@ from mezzotint.data.cache import entries
 from mezzotint.data.catalogue import catalogue, thumbnails
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings import weights_formats
-from mezzotint.tasks.train.exports import free_place
+from mezzotint.tasks.train.exports import choose_free_path
 from mezzotint.tasks.weights import convert
 from mezzotint.weights.files import formats, tensor_files
 from support.data_sets import small_of
@@ -53,7 +53,7 @@ def test_temporary_file_of_a_killed_export_is_swept_by_the_next(tmp_path: Path) 
     shelf.mkdir()
     killed(lambda: convert.single_file_of(MINI, shelf / "step-1.safetensors"))
     assert len(left(shelf)) == 1
-    free_place(folder, shelf / "step-2.safetensors", replaces=False, say=print)
+    choose_free_path(folder, shelf / "step-2.safetensors", replaces=False, say=print)
     assert not left(shelf)
     killed(lambda: convert.single_file_of(MINI, folder.exports / "step-1.safetensors"))
     assert len(left(folder.exports)) == 1

@@ -31,7 +31,7 @@ def test_run_with_damaged_images_skips_and_reports_them(world: Any, capsys: pyte
     assert whole == world.end("parts")
     assert whole.progress["broken"] == list(BROKEN)
     samples = "".join(whole.samples)
-    assert all(name in samples for name in BROKEN), "they keep their places"
+    assert all(name in samples for name in BROKEN), "they stay in their batches"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
-from mezzotint.sampling.image_files import recorded_in
+from mezzotint.sampling.image_files import read_record
 
 STEPS = 6
 
@@ -88,5 +88,5 @@ def test_denoiser_of_the_resumed_run_is_merged_and_sampled(shared_world: Any, sd
     assert "is of family sdxl" in capsys.readouterr().out
     assert one.tobytes() == other.tobytes()
     chosen = {"family": "sdxl", "spacing": "stability", "solver": "heun", "unconditional": "zeros"}
-    assert chosen.items() <= recorded_in(one).items()
+    assert chosen.items() <= read_record(one).items()
     assert len(set(one.tobytes())) > 1

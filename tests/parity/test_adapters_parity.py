@@ -180,7 +180,7 @@ def test_merged_adapter_gives_the_same_prediction(case: str) -> None:
             adapter = modules.get(name) or modules[f"text_model.{name}"]
             weight = module.base_layer.weight
             with torch.no_grad():
-                weight.copy_(adapter.adapted(weight))
+                weight.copy_(adapter.merge_into(weight))
             module.enable_adapters(False)
     with torch.no_grad():
         assert (model.output() - output).abs().max() <= 2e-5 * output.abs().max()

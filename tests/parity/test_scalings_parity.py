@@ -42,7 +42,10 @@ def same(ours: Tensor, name: str, *, roundings: float = FEW) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("factor", ["c_skip", "c_out", "c_in", "c_noise"])
 def test_preconditioning_factors_equal_the_record(name: str, kind: ScalingName, sigma_data: float, factor: str) -> None:
-    same(getattr(preconditioning.scaling(kind, SIGMAS, sigma_data=sigma_data), factor), f"scaling.{name}.{factor}")
+    same(
+        getattr(preconditioning.compute_scaling(kind, SIGMAS, sigma_data=sigma_data), factor),
+        f"scaling.{name}.{factor}",
+    )
 
 
 @pytest.mark.parametrize(("name", "kind"), [("unit", "unit"), ("eps", "epsilon"), ("v", "v"), ("edm0.5", "edm")])
@@ -63,10 +66,10 @@ def test_sigma_tables_equal_the_record() -> None:
 
 
 def test_sigma_between_table_entries_maps_to_the_nearest() -> None:
-    indices = preconditioning.nearest(TABLE, SIGMAS)
+    indices = preconditioning.find_nearest(TABLE, SIGMAS)
     assert torch.equal(indices, RECORD["probe_sigma_to_idx"])
     same(TABLE[indices], "probe_quantized_sigma", roundings=TABLES)
-    assert torch.equal(preconditioning.nearest(TABLE, TABLE), torch.arange(1000))
+    assert torch.equal(preconditioning.find_nearest(TABLE, TABLE), torch.arange(1000))
 
 
 def test_continuous_sigmas_are_log_normal() -> None:
@@ -83,7 +86,7 @@ def test_discrete_scalings_equal_continuous_ones_on_a_table(t: int, seed: int) -
     x_sigma = x_0 + sigma * eps
     output: dict[ScalingName, Tensor] = {"epsilon": eps, "v": velocity(x_0, eps, alpha_bar)}
     for kind, right in output.items():
-        factors = preconditioning.scaling(kind, sigma)
+        factors = preconditioning.compute_scaling(kind, sigma)
         torch.testing.assert_close(factors.c_in * x_sigma, add_noise(x_0, eps, alpha_bar), rtol=1e-4, atol=1e-4)
         denoised = preconditioning.denoise(right, x_sigma, factors)
         torch.testing.assert_close(denoised.double(), x_0, rtol=1e-3, atol=1e-3)
@@ -94,13 +97,13 @@ def test_discrete_scalings_equal_continuous_ones_on_a_table(t: int, seed: int) -
 
 def test_unknown_kinds_and_too_many_steps_are_refused() -> None:
     with pytest.raises(ValueError, match="unknown scaling"):
-        preconditioning.scaling("eps", SIGMAS)  # type: ignore[arg-type]
+        preconditioning.compute_scaling("eps", SIGMAS)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unknown prediction"):
         weighting.x_0_weight("eps", SIGMAS)
     for steps in (0, 1001):
         with pytest.raises(ValueError, match="from 1 to 1000"):
             preconditioning.spread_sigmas(TABLE, steps)
     assert preconditioning.spread_sigmas(TABLE, 1000).tolist() == [*TABLE.flip(0).tolist(), 0.0]
-    once = preconditioning.scaling("epsilon-unscaled", SIGMAS)
+    once = preconditioning.compute_scaling("epsilon-unscaled", SIGMAS)
     assert torch.equal(once.c_in, torch.ones_like(SIGMAS))
     assert torch.equal(once.c_out, -SIGMAS)

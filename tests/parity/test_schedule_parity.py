@@ -17,7 +17,7 @@ from support.rounding import within
 
 DATA = Path(__file__).parent / "data"
 PLAIN = Schedule.scaled_linear()
-ZERO = PLAIN.rescaled_to_zero_terminal_snr()
+ZERO = PLAIN.rescale_to_zero_terminal_snr()
 # β is a square of a sum of two terms, and each processor rounds square roots and such sums in its own way; the first β
 # are a fourteenth of the last
 BETAS = 8
@@ -71,7 +71,7 @@ def test_rescaled_betas_equal_those_of_everydream() -> None:
     # towards the end √ᾱ − √ᾱ_T is a small difference, 4e-4, of numbers around 0.07, and β = 1 − ᾱ_t/ᾱ_{t−1} carries
     # their roundings
     within(ZERO.betas(), record["betas_rescaled"], roundings=TABLE)
-    linear = Schedule.linear().rescaled_to_zero_terminal_snr()
+    linear = Schedule.linear().rescale_to_zero_terminal_snr()
     within(linear.betas(), record["linear_betas_rescaled"], roundings=TABLE)
     # it writes 1e-9 for an SNR of 0
     snr = Schedule.from_betas(record["betas_rescaled"]).snr

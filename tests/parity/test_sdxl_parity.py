@@ -127,10 +127,10 @@ def test_weights_equal_the_recorded_weights(weights: dict[str, Tensor]) -> None:
 
 def test_each_tensor_of_the_file_is_used(settings: ModelSettings, weights: dict[str, Tensor]) -> None:
     single = open_single(settings.path, Family.files.layout, config=settings.config)
-    assert single.besides.unknown == ()
-    taken = sum(len(table.present(weights)) for table in single.tables.values())
-    assert taken == len(weights) - len(single.besides.extras)
-    assert single.besides.extras == ("conditioner.embedders.1.model.logit_scale",)
+    assert single.unmapped.unknown == ()
+    taken = sum(len(table.match_names(weights)) for table in single.tables.values())
+    assert taken == len(weights) - len(single.unmapped.extras)
+    assert single.unmapped.extras == ("conditioner.embedders.1.model.logit_scale",)
 
 
 def test_text_embeddings_equal_those_of_the_conditioner(text: TextEmbedding) -> None:
@@ -165,7 +165,7 @@ def test_prediction_and_gradients_equal_the_record(settings: ModelSettings) -> N
     names = [name for name in RECORD if name.startswith("grad.")]
     assert len(names) == 5
     for name in names:
-        entry = single.tables["unet"].reads("model.diffusion_model." + name.removeprefix("grad."))
+        entry = single.tables["unet"].find_foreign("model.diffusion_model." + name.removeprefix("grad."))
         assert entry is not None
         [ours] = entry.ours
         grad = family.parts()["denoiser"].get_parameter(ours).grad

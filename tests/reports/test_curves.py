@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mezzotint.reports.curves import curves_of, read_metrics
-from mezzotint.reports.run_report import summary
+from mezzotint.reports.run_report import summarize_run
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks.metrics_log import MetricsLog
@@ -32,7 +32,7 @@ def test_lines_with_non_numeric_values_are_skipped(line: str, folder: RunFolder)
     metrics = read_metrics(folder)
     assert [line["step"] for line in (*metrics.steps, *metrics.held_out)] == [1]
     assert curves_of(metrics).loss.tolist() == [3.0]
-    assert "steps         1," in "\n".join(summary(folder))
+    assert "steps         1," in "\n".join(summarize_run(folder))
 
 
 def test_report_smooths_over_all_steps_like_the_progress_line(folder: RunFolder) -> None:
@@ -42,5 +42,5 @@ def test_report_smooths_over_all_steps_like_the_progress_line(folder: RunFolder)
         mean = 0.98 * mean + 0.02 * decaying(step)
         log.on_step(StepReport(step - 1, loss=decaying(step), samples=4, seconds=0.5), Progress(last_step=200))
     log.close()
-    assert f"smoothed {mean / (1 - 0.98**200):.4f} at the end, of 21 logged steps" in "\n".join(summary(folder))
+    assert f"smoothed {mean / (1 - 0.98**200):.4f} at the end, of 21 logged steps" in "\n".join(summarize_run(folder))
     assert curves_of(read_metrics(folder)).running_mean[-1] == pytest.approx(mean / (1 - 0.98**200))

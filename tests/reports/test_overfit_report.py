@@ -11,7 +11,7 @@ from PIL import Image
 
 from mezzotint import durable
 from mezzotint.reports.curves import overfit_curves, read_metrics
-from mezzotint.reports.overfit_report import overfit_report
+from mezzotint.reports.overfit_report import write_overfit_report
 from mezzotint.run_folder import RunFolder
 
 
@@ -28,7 +28,7 @@ def measured(folder: RunFolder, held: Sequence[float], **others: Sequence[float]
 
 
 def words_of(folder: RunFolder) -> list[str]:
-    overfit_report(folder)
+    write_overfit_report(folder)
     words: list[str] = json.loads((folder.logs / "overfit.json").read_text())["words"]
     return words
 
@@ -70,9 +70,9 @@ def test_overfit_report_of_runs_without_overfitting(folder: RunFolder, held: lis
 
 
 def test_overfit_report_uses_mean_of_several_sets_and_needs_one(folder: RunFolder) -> None:
-    assert overfit_report(folder) == ()
+    assert write_overfit_report(folder) == ()
     durable.append_line(folder.metrics, {"step": 0, "val/train": 1.0, "val/train_at/quartile_0": 1.0})
-    assert overfit_report(folder) == ()
+    assert write_overfit_report(folder) == ()
     line = {"val/a": 1.0, "val/b": 2.0, "val/all": 1.5, "val/a_at/quartile_1": 3.0, "val/b_at/quartile_1": 4.0}
     durable.append_line(folder.metrics, {"step": 1, **line})
     curves = overfit_curves(read_metrics(folder))

@@ -12,7 +12,7 @@ from PIL import Image
 
 from mezzotint import durable, outside
 from mezzotint.reports.curves import read_metrics
-from mezzotint.reports.run_report import run_report, summary
+from mezzotint.reports.run_report import summarize_run, write_run_report
 from mezzotint.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("curves")
@@ -51,7 +51,7 @@ def every_tenth(folder: RunFolder) -> None:
 
 def test_loss_plot_is_written_with_every_curve(folder: RunFolder) -> None:
     made_up_run(folder, 400, bad=200)
-    written = run_report(folder)
+    written = write_run_report(folder)
     assert [path.relative_to(folder.path).as_posix() for path in written] == ["logs/loss.png", "logs/report.txt"]
     with Image.open(written[0]) as image:
         assert image.size == (1650, 1050)
@@ -63,20 +63,20 @@ def test_loss_plot_is_written_with_every_curve(folder: RunFolder) -> None:
 @pytest.mark.parametrize(("steps", "bad"), [(1, None), (1, 1), (2, 2), (5, 1)])
 def test_short_and_broken_runs_have_a_plot(folder: RunFolder, steps: int, bad: int | None) -> None:
     made_up_run(folder, steps, bad=bad)
-    written = run_report(folder)
+    written = write_run_report(folder)
     with Image.open(written[0]) as image:
         assert np.asarray(image.convert("L")).std() > 1
 
 
 def test_run_without_steps_has_summary_but_no_plot(folder: RunFolder) -> None:
-    assert [path.name for path in run_report(folder)] == ["report.txt"]
+    assert [path.name for path in write_run_report(folder)] == ["report.txt"]
     assert "none logged" in (folder.logs / "report.txt").read_text()
 
 
 def test_summary_counts_all_steps_and_states_logged_steps(folder: RunFolder) -> None:
     made_up_run(folder, 60)
     every_tenth(folder)
-    text = "\n".join(summary(folder))
+    text = "\n".join(summarize_run(folder))
     assert "steps         60, the last in epoch 3\n" in text
     assert "samples       480 in 30 s of training, 16 images/s" in text
     assert "at the end, of 7 logged steps" in text
@@ -89,7 +89,7 @@ def test_summary_of_incomplete_log_states_what_is_counted(folder: RunFolder) -> 
     folder.metrics.unlink()
     for line in bare:
         durable.append_line(folder.metrics, line)
-    text = "\n".join(summary(folder))
+    text = "\n".join(summarize_run(folder))
     assert "steps         60, the last in epoch 3, 7 of them counted below" in text
     assert "samples       56 in 3.5 s of training, 16 images/s" in text
 
@@ -102,7 +102,7 @@ def test_summary_states_steps_samples_loss_and_file_locations(folder: RunFolder)
     (folder.checkpoints / "step-00000060").mkdir()
     (folder.exports / "step-00000060").mkdir()
     (folder.exports / ".partial-x").mkdir()
-    text = "\n".join(summary(folder))
+    text = "\n".join(summarize_run(folder))
     assert "steps         60, the last in epoch 3" in text
     assert "samples       480 in 30 s of training, 16 images/s" in text
     first = read_metrics(folder).steps[0]["loss"]
@@ -119,7 +119,7 @@ def test_summary_states_lowest_held_out_loss_between_start_and_end(folder: RunFo
     made_up_run(folder, 4)
     for step, loss in ((2, 0.4), (3, "nan"), (4, 0.5)):
         durable.append_line(folder.metrics, {"step": step, "val/loss": loss})
-    assert "held-out loss 0.6500 at step 0, 0.5000 at step 4, lowest 0.4000 at step 2" in summary(folder)
+    assert "held-out loss 0.6500 at step 0, 0.5000 at step 4, lowest 0.4000 at step 2" in summarize_run(folder)
 
 
 def test_reading_a_report_module_does_not_import_matplotlib() -> None:

@@ -68,7 +68,7 @@ def _end_of(rank: int, step: int, where: str) -> tuple[Any, ...]:
     watch(lambda _, tensors: _run_out(rank == 1, trainer, step, len(tensors[0])))
     trainer.run()
     losses = [r.loss for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
-    weights = {name: tensor.clone() for name, tensor in runtime.whole(update.masters).items()}
+    weights = {name: tensor.clone() for name, tensor in runtime.gather_shards(update.masters).items()}
     keys = [r.keys for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
     runtime.barrier()
     runtime.close()

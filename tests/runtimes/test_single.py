@@ -17,4 +17,4 @@ def test_single_runtime_moves_tensors_and_has_one_process() -> None:
     assert part.weight.device.type == "meta"
     assert (runtime.is_first, runtime.is_writer, runtime.agree(5), runtime.share("a")) == (True, True, 5, "a")
     assert runtime.gather("a") == ("a",)
-    assert runtime.whole(trained) is trained
+    assert runtime.gather_shards(trained) is trained

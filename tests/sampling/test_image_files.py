@@ -68,7 +68,7 @@ def test_parameters_omit_empty_negative_and_quote_names() -> None:
 def test_own_chunk_holds_everything_as_json(prompt: str) -> None:
     facts = facts_of(prompt)
     image = opened(facts)
-    assert json.loads(image.text["mezzotint"]) == facts == image_files.recorded_in(image)
+    assert json.loads(image.text["mezzotint"]) == facts == image_files.read_record(image)
 
 
 def test_prompts_written_by_other_programs_are_ignored() -> None:
@@ -76,7 +76,7 @@ def test_prompts_written_by_other_programs_are_ignored() -> None:
     for name, text in {"prompt": '{"3": {}}', "workflow": "{}"}.items():
         info.add_itxt(name, text)
     Image.fromarray(PIXELS).save(file, "PNG", pnginfo=info)
-    assert image_files.recorded_in(Image.open(file)) == {}
+    assert image_files.read_record(Image.open(file)) == {}
 
 
 def test_every_solver_has_a_web_ui_name() -> None:

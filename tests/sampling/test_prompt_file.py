@@ -106,8 +106,10 @@ def test_json_mistake_is_reported_with_its_line(write: Any, change: Any, line: i
 
 
 def test_invalid_json_is_reported_with_its_line(write: Any) -> None:
-    assert error_of(write('{\n  "seed": 1,\n  "samples": [}\n')).startswith(" line 3: is no JSON (Expecting value)")
-    assert "is no JSON" in error_of(write("[" * 100_000))
+    assert error_of(write('{\n  "seed": 1,\n  "samples": [}\n')).startswith(
+        " line 3: is not valid JSON (Expecting value)"
+    )
+    assert "is not valid JSON" in error_of(write("[" * 100_000))
     assert "write { " in error_of(write("[1]"))
     assert "is NaN" in error_of(write('{"guidance": NaN}'))
 

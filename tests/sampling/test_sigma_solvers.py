@@ -53,7 +53,7 @@ def knowing(form: Parameterization) -> Any:
 def test_perfect_network_converges_to_the_image(name: SolverName, prediction: str, settings: dict[str, Any]) -> None:
     form = Parameterization(prediction)
     denoiser = CleanLatents(knowing(form), SCHEDULE, form, lambda output: output)
-    visited = compute_sigmas(SampleSettings(**settings), SCHEDULE, form.solved, 12)
+    visited = compute_sigmas(SampleSettings(**settings), SCHEDULE, form.solver_prediction, 12)
     x = IMAGE + float(visited[0]) * fresh(-1)
     assert float((run_solver(SigmaSolver(name, visited), x, denoiser, fresh) - IMAGE).abs().max()) < 2e-3
 

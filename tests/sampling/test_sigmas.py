@@ -8,7 +8,7 @@ from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteSchedule
 
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.sampling.sigmas import compute_sigmas, first_of_share, timesteps
+from mezzotint.sampling.sigmas import compute_sigmas, find_first_of_share, timesteps
 from mezzotint.settings.sections.sample import SampleSettings, Spacing
 
 SCHEDULE = Schedule.scaled_linear()
@@ -30,7 +30,7 @@ def test_timesteps_equal_diffusers(spacing: Spacing, steps: int) -> None:
 )
 def test_share_of_levels_includes_the_final_zero(share: float, steps: int, begins: int) -> None:
     # Stability: of the rising list of steps + 1 levels the first max(int(share · (steps + 1)), 1) are kept
-    assert first_of_share(torch.zeros(steps + 1), share) == begins == steps + 1 - max(int(share * (steps + 1)), 1)
+    assert find_first_of_share(torch.zeros(steps + 1), share) == begins == steps + 1 - max(int(share * (steps + 1)), 1)
 
 
 def test_too_many_steps_and_library_spacing_are_refused() -> None:

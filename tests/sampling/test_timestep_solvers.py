@@ -144,7 +144,7 @@ def test_rescaled_guidance_equals_the_stock_pipelines(stock: Any, ours: Any) -> 
 def test_zero_terminal_snr_starts_at_the_last_timestep(
     stock: Any, ours: Any, family: Family, solver: SolverName
 ) -> None:
-    schedule = family.schedule.rescaled_to_zero_terminal_snr()
+    schedule = family.schedule.rescale_to_zero_terminal_snr()
     requests = [Request("a red circle", Size(64, 64))]
     mine = ours(requests, 1.0, solver, schedule=schedule, prediction="v")
     config = {"timestep_spacing": "trailing", "prediction_type": "v_prediction"}
@@ -156,7 +156,7 @@ def test_zero_terminal_snr_starts_at_the_last_timestep(
 
 @pytest.mark.parametrize("solver", [s for s in SOLVERS if s not in (*FROM_ZERO_SNR, "dpm++-single")])
 def test_solvers_without_zero_snr_support_are_refused(solver: SolverName) -> None:
-    schedule = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
+    schedule = Schedule.scaled_linear().rescale_to_zero_terminal_snr()
     with pytest.raises(RecipeError, match=r"pure noise; use one of ddim, .*sample.timestep_spacing=leading") as caught:
         open_solver(solver, schedule, "v", steps=5, device="cpu")
     assert caught.value.code == "E1070"
@@ -204,7 +204,7 @@ def _cases() -> Iterator[Any]:
 @pytest.mark.parametrize(("solver", "prediction", "terminal"), _cases())
 def test_perfect_denoiser_converges_to_the_image(solver: SolverName, prediction: str, terminal: bool) -> None:
     schedule = Schedule.scaled_linear()
-    schedule = schedule.rescaled_to_zero_terminal_snr() if terminal else schedule
+    schedule = schedule.rescale_to_zero_terminal_snr() if terminal else schedule
     # DDIM ends at the schedule's first entry, where √(1 − ᾱ) = 0.03 of the noise is left
     assert _final_error(solver, prediction, schedule) < 0.15
 
@@ -274,7 +274,7 @@ def test_pndm_starts_with_runge_kutta_steps() -> None:
 
 
 def test_single_step_solver_never_starts_at_pure_noise() -> None:
-    schedule = Schedule.linear().rescaled_to_zero_terminal_snr()
+    schedule = Schedule.linear().rescale_to_zero_terminal_snr()
     for spacing in ("auto", "leading", "library"):
         with pytest.raises(RecipeError, match="pure noise"):
             open_solver("dpm++-single", schedule, "v", steps=4, device="cpu", spacing=spacing)  # type: ignore[arg-type]

@@ -51,7 +51,7 @@ def test_old_setting_names_are_unknown(text: str, said: str) -> None:
 def test_impossible_values_are_refused_with_a_bound(path: str) -> None:
     with pytest.raises(RecipeError) as caught:
         read_text("schema: 1", overrides=[f"{path}={f'[{10**18}, 64]' if path == 'sample.size' else 10**18}"])
-    assert any("at most" in problem.what for problem in caught.value.problems)
+    assert any("at most" in problem.message for problem in caught.value.problems)
 
 
 def test_excessive_lengths_are_refused() -> None:

@@ -38,7 +38,7 @@ def test_every_leaf_of_a_dumped_recipe_has_a_row() -> None:
 def test_every_row_has_help_a_type_and_a_rule() -> None:
     for row in settings():
         assert row.help.endswith((".", ")")), row.path
-        assert reference.type_words(row.shape), row.path
+        assert reference.describe_type(row.shape), row.path
         assert row.change in reference.ON_RESUME, row.path
 
 

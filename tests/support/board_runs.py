@@ -26,7 +26,7 @@ from mezzotint.board import server
 from mezzotint.board.app import application
 from mezzotint.board.guard import AccessPolicy
 from mezzotint.board.pages import Pages
-from mezzotint.board.reading.places import Places
+from mezzotint.board.reading.root_folders import RootFolders
 
 SCRIPT = "<script>window.hit=1</script><img src=x onerror=window.hit=1>"
 """A script that runs if a page interprets text as markup."""
@@ -186,7 +186,7 @@ def opened(*folders: Path, policy: AccessPolicy | None = None, any_folder: bool 
     own = server.open_listener("127.0.0.1", 0)
     port = own.getsockname()[1]
     policy = policy or AccessPolicy(name=f"mezzotint-{port}")
-    pages = Pages(Places.of(folders), read_only=policy.read_only)
+    pages = Pages(RootFolders.of(folders), read_only=policy.read_only)
     servers: list[Any] = []
     thread = threading.Thread(
         target=lambda: server.serve(application(pages, policy, any_folder=any_folder), own, servers.append), daemon=True

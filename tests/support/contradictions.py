@@ -14,4 +14,4 @@ def contradiction(*settings: str) -> str:
         read_text("schema: 1", overrides=settings)
     [problem] = caught.value.problems
     assert problem.code == "E1003"
-    return problem.what
+    return problem.message

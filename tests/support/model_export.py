@@ -72,7 +72,7 @@ class InMemory:
     """Tensors at hand: `files.Stored`."""
 
     tensors: Mapping[str, Tensor]
-    place: Path = Path("memory")
+    path: Path = Path("memory")
 
     def header(self) -> dict[str, TensorInfo]:
         return {name: TensorInfo(kind_of(t.dtype), tuple(t.shape)) for name, t in self.tensors.items()}

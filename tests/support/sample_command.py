@@ -21,7 +21,7 @@ def drawn(out: Path) -> dict[str, Any]:
     for path in sorted(out.glob("*.png")):
         if not path.name.startswith("contact"):
             with Image.open(path) as image:
-                images_by_name[path.name] = (np.asarray(image), image_files.recorded_in(image))
+                images_by_name[path.name] = (np.asarray(image), image_files.read_record(image))
     return images_by_name
 
 

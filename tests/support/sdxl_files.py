@@ -143,8 +143,8 @@ def require_every_tensor(model: str, component: str, layout: KeyMap) -> None:
     for entry in table.entries:
         told = entry.foreign_shape(shapes)
         assert entry.shapes(told) == {name: shapes[name] for name in entry.ours}
-        assert table.reads(entry.foreign) is entry
-        assert all(table.holds(name) is entry for name in entry.ours)
+        assert table.find_foreign(entry.foreign) is entry
+        assert all(table.find_ours(name) is entry for name in entry.ours)
 
 
 def require_shipped_configurations(model: str, layout: KeyMap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def require_shipped_configurations(model: str, layout: KeyMap, tmp_path: Path, m
         assert {n: i.shape for n, i in single.component(component).header().items()} == shapes_of(
             model, component, single.layout
         )
-    assert single.besides == type(single.besides)((), (), ())
+    assert single.unmapped == type(single.unmapped)((), (), ())
 
 
 def require_averages(path: Path, averaged: dict[str, Tensor], plain: Tensor, config: Path) -> None:
@@ -168,5 +168,5 @@ def require_averages(path: Path, averaged: dict[str, Tensor], plain: Tensor, con
     single = opened(path, config, averaged=True)
     read = single.component("unet").read(["conv_in.bias"])["conv_in.bias"]
     assert read.equal(plain + 1)
-    assert len(single.besides.averages) == len(averaged)
-    assert not single.besides.unknown
+    assert len(single.unmapped.averages) == len(averaged)
+    assert not single.unmapped.unknown

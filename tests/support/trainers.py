@@ -26,7 +26,7 @@ from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.policy import LossScale, Precision, cast
 from mezzotint.training.progress import Progress
 from mezzotint.training.step import TrainStep
-from mezzotint.training.trainable import UpdateCheck, trained_parameters
+from mezzotint.training.trainable import UpdateCheck, select_trained_parameters
 from mezzotint.training.update import Update
 
 
@@ -94,7 +94,7 @@ def trainer_over(
     runtime = single.Runtime(torch.device(device), base.Launch(), run_settings)
     for module in family.parts().values():
         module.to(device)
-    trained = trained_parameters(family.parts(), ModelSettings(**(model or {})), type(family).spec.trainable)
+    trained = select_trained_parameters(family.parts(), ModelSettings(**(model or {})), type(family).spec.trainable)
     sums = "fp32" if run_settings.gradient_dtype == "fp32" else "same"
     precision = Precision.of(run_settings, sums)
     for module in family.parts().values():

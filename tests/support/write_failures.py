@@ -143,7 +143,7 @@ def whole_rows(root: Path, seen: Seen, *, first: int = 6) -> None:
             assert torch.equal(there, stores.rows([number]))
         else:
             assert number >= (20 if seen.is_done else first), f"row {number}: what lay there stays"
-    assert not store.damaged(stores.addresses(range(20))).any()
+    assert not store.is_damaged(stores.addresses(range(20))).any()
     half = [path.name for path in store.folder.glob("*.index") if not path.with_suffix(".rows").exists()]
     assert not seen.is_done or not half, "what was begun of a shard is gone on with"
 

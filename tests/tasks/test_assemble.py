@@ -27,7 +27,7 @@ def test_folder_with_only_cache_files_is_named(tmp_path: Path) -> None:
 
 def test_compile_errors_are_explained_and_others_unchanged() -> None:
     failure = InductorError(ImportError("/tmp/x.so: file too short"), None)
-    with refused("E1094", r"file too short.*run\.compile=false"), assemble.named_shortage("no room", "lower it"):
+    with refused("E1094", r"file too short.*run\.compile=false"), assemble.translate_shortage("no room", "lower it"):
         raise failure
-    with pytest.raises(RuntimeError, match="shapes differ"), assemble.named_shortage("no room", "lower it"):
+    with pytest.raises(RuntimeError, match="shapes differ"), assemble.translate_shortage("no room", "lower it"):
         raise RuntimeError("shapes differ")

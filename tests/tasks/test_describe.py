@@ -8,7 +8,7 @@ import pytest
 
 from mezzotint.board.reading import runs
 from mezzotint.cli import main
-from mezzotint.reports.run_report import summary
+from mezzotint.reports.run_report import summarize_run
 from mezzotint.run_folder import RunFolder
 
 TITLES = ("model", "parameters", "data", "buckets", "batches", "length", "objective", "update", "computing", "saving")
@@ -40,7 +40,7 @@ def test_check_train_report_and_board_describe_the_run_alike(
     assert main(["check", *words, "objective.loss=l1", f"run.folder={root / 'another'}"]) == 0
     assert account_in(capsys.readouterr().out) == account
     folder = RunFolder(root / "run")
-    assert account_in("\n".join(f"  {line}" for line in summary(folder))) == account
+    assert account_in("\n".join(f"  {line}" for line in summarize_run(folder))) == account
     shown = runs.description(runs.history(folder.path))
     assert dict(shown[: len(TITLES)]) == account
     assert f"  note       {shown[-1][1]}" in printed, "notes follow the description"

@@ -10,7 +10,7 @@ import pytest
 
 from mezzotint.assets import ASSETS
 from mezzotint.settings.reading.read import read_text, resolve_paths
-from mezzotint.tasks.description_notes import knowledge, of_settings
+from mezzotint.tasks.description_notes import of_settings, read_knowledge
 
 
 def said(*words: str, prediction: str = "epsilon", device: str = "cpu", buckets: int | None = 3) -> str:
@@ -82,7 +82,7 @@ def test_train_and_check_print_the_notes(world: Any, capsys: Any) -> None:
 
 def test_only_shipped_models_state_what_they_were_trained_on(tmp_path: Path) -> None:
     mini = ASSETS / "models" / "mezzotint-mini"
-    assert len(knowledge(mini)) == 1
-    assert knowledge(ASSETS / "models" / "tiny-sd") == []
+    assert len(read_knowledge(mini)) == 1
+    assert read_knowledge(ASSETS / "models" / "tiny-sd") == []
     shutil.copyfile(mini / "README.md", tmp_path / "README.md")
-    assert knowledge(tmp_path) == []
+    assert read_knowledge(tmp_path) == []

@@ -21,7 +21,7 @@ def test_error_code_has_title_and_further_explanation(capsys: pytest.CaptureFixt
     assert "A tensor is missing or occurs twice" in with_paragraph
     assert without.splitlines() == [
         "E1204: One image has two caption files whose texts differ.",
-        "  The error's message names the place and what to do.",
+        "  The error's message names the setting or file, and what to do.",
     ]
 
 

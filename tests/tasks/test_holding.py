@@ -27,7 +27,7 @@ from mezzotint.settings.families.base import specs
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks import assemble
-from mezzotint.tasks.holding import forms_read
+from mezzotint.tasks.holding import resolve_read_forms
 from mezzotint.tasks.resolving import resolve
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components, state
@@ -61,7 +61,7 @@ def sharded(folder: Path, network: str, config: dict[str, Any]) -> Path:
         file = f"model-0000{number}-of-00002.safetensors"
         header = {name: tensor_files.TensorInfo("BF16", shapes[name]) for name in part}
         each = ((name, _filled(values, shapes[name])) for name in part)
-        tensor_files.write_in_turn(folder / file, header, each)
+        tensor_files.write_iteratively(folder / file, header, each)
         weight_map |= dict.fromkeys(part, file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
     return folder / "model.safetensors.index.json"
@@ -178,7 +178,7 @@ def test_reading_two_gigabytes_needs_no_more(form: str, network: str, tmp_path: 
 def test_each_part_is_read_in_its_final_dtype_and_device() -> None:
     def forms(text: str) -> dict[str, WeightForm]:
         recipe = read_text(f"schema: 1\nmodel: {{family: sd, path: X{text}").recipe
-        return forms_read(recipe, ("denoiser", "vae"), torch.device("meta"))
+        return resolve_read_forms(recipe, ("denoiser", "vae"), torch.device("meta"))
 
     meta = torch.device("meta")
     full = forms("}\nrun: {precision: bf16, frozen_dtype: same}\n")
@@ -202,7 +202,7 @@ def _shares(rank: int, network: str, config: dict[str, Any], file: Path) -> None
         Launch(rank, rank, 2, 2, launcher="torchrun"),
         RunSettings.model_validate({"runtime": "fsdp", "device": "cpu", "threads": 1}),
     )
-    form = replace(FORMS["fp32"], is_later=True)
+    form = replace(FORMS["fp32"], is_deferred=True)
     opened = components.load(network, config, file, form, where=file)
     trained = {f"denoiser/{name}": p for name, p in opened.named_parameters()}
     numbers = sum(p.numel() for p in trained.values())
@@ -236,12 +236,12 @@ def test_each_of_two_processes_reads_only_its_rows(tmp_path: Path) -> None:
 
 
 def test_sample_of_weights_distinguishes_files(tmp_path: Path) -> None:
-    form, samples = replace(FORMS["fp32"], is_later=True), []
+    form, samples = replace(FORMS["fp32"], is_deferred=True), []
     for name, number in (("one", 1.0), ("copy", 1.0), ("other", 2.0)):
         save_file({"weight": torch.full((3, 2), number), "bias": torch.zeros(3)}, tmp_path / f"{name}.safetensors")
-        network = state.on_meta(lambda: torch.nn.Linear(2, 3))
+        network = state.build_on_meta(lambda: torch.nn.Linear(2, 3))
         state.load_into(network, tensor_files.InFile(tmp_path / f"{name}.safetensors"), form)
-        filling = state.left_for_later(network)
+        filling = state.get_deferred_filling(network)
         assert filling is not None
         samples.append(filling.sample())
     assert samples[0] == samples[1] != samples[2]

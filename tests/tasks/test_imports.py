@@ -9,7 +9,7 @@ import pytest
 
 COMMANDS = (
     "mezzotint.tasks.train.train", "mezzotint.tasks.check.check", "mezzotint.tasks.cache.cache",
-    "mezzotint.tasks.sample._drawing", "mezzotint.tasks.weights.convert", "mezzotint.tasks.weights.merge",
+    "mezzotint.tasks.sample._generating", "mezzotint.tasks.weights.convert", "mezzotint.tasks.weights.merge",
 )  # fmt: skip
 LIBRARIES = (
     "diffusers", "transformers", "peft", "torchao", "accelerate", "scipy", "matplotlib", "datasets", "tensorboard",

@@ -83,7 +83,7 @@ def test_unknown_ema_rule_is_refused() -> None:
 def test_background_ema_is_bit_exact() -> None:
     ema = read_text("schema: 1", overrides=["optim.ema.rule=ramp", "optim.ema.decay=0.9"]).recipe.optim
     masters = {"denoiser/a": torch.randn(64, 64), "denoiser/b": torch.randn(7)}
-    beside, apart = (Ema(masters, ema, apart=where) for where in (False, True))
+    beside, apart = (Ema(masters, ema, is_asynchronous=where) for where in (False, True))
     for step in range(12):
         for average in (beside, apart):
             average.follow(masters, torch.tensor(float(step == 5)))
@@ -97,7 +97,7 @@ def test_background_ema_is_bit_exact() -> None:
 def test_error_in_the_ema_thread_is_raised_when_read() -> None:
     ema = read_text("schema: 1", overrides=["optim.ema.rule=constant"]).recipe.optim
     masters = {"denoiser/a": torch.randn(3)}
-    average = Ema(masters, ema, apart=True)
+    average = Ema(masters, ema, is_asynchronous=True)
     average._weights["denoiser/a"] = torch.zeros(2)
     average.follow(masters, torch.zeros(()))
     with pytest.raises(RuntimeError):

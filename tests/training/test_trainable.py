@@ -10,14 +10,14 @@ from mezzotint.settings.optimizers.adamw import AdamW
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training import trainable
-from mezzotint.training.trainable import trained_parameters
+from mezzotint.training.trainable import select_trained_parameters
 from mezzotint.training.update import Update
 
 NET = {"denoiser": nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))}
 
 
 def trained(*freeze: str) -> dict[str, nn.Parameter]:
-    return trained_parameters(NET, ModelSettings(train=("denoiser",), freeze=freeze), ("denoiser",))
+    return select_trained_parameters(NET, ModelSettings(train=("denoiser",), freeze=freeze), ("denoiser",))
 
 
 def groups(*spared: str) -> dict[str, list[str]]:
@@ -39,7 +39,7 @@ def test_required_pattern_without_match_is_refused() -> None:
 
 
 def test_optional_patterns_without_match_are_reported() -> None:
-    assert trainable.unmatched_patterns(["~*bias", "~*layernorm*", "*gone*", "~!*norm*"], list(trained())) == [
+    assert trainable.find_unmatched_patterns(["~*bias", "~*layernorm*", "*gone*", "~!*norm*"], list(trained())) == [
         "*layernorm*",
         "!*norm*",
     ]

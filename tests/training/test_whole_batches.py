@@ -7,7 +7,7 @@ import torch
 
 from mezzotint.settings.sections.run import KernelSettings, RunSettings
 from mezzotint.stages import TextEmbedding
-from mezzotint.training.whole_batches import pad_batch, padded_size
+from mezzotint.training.whole_batches import pad_batch, resolve_padded_size
 from support.trainers import batch_of, latents_at
 
 
@@ -48,4 +48,4 @@ def test_micro_batch_has_the_largest_size_of_its_process(
     compiled: bool, choice: bool, processes: int, micro_batch: int | None, size: int | None
 ) -> None:
     run = RunSettings(compile=compiled, kernels=KernelSettings(pad_batches=choice), micro_batch=micro_batch)
-    assert padded_size(run, 8, processes) == size
+    assert resolve_padded_size(run, 8, processes) == size

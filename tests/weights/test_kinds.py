@@ -45,7 +45,7 @@ def _header(**shapes: tuple[int, ...]) -> dict[str, TensorInfo]:
     ],
 )
 def test_file_is_recognised_by_its_tensors(header: dict[str, TensorInfo], words: str) -> None:
-    assert words in kinds.of_tensors(header)
+    assert words in kinds.describe_tensors(header)
 
 
 @pytest.mark.parametrize(
@@ -63,25 +63,25 @@ def test_file_is_recognised_by_its_tensors(header: dict[str, TensorInfo], words:
 def test_folder_is_recognised_by_its_configurations(
     index: dict[str, object], unet: dict[str, object], words: str
 ) -> None:
-    assert words in str(kinds.of_index(index, unet, "sd"))
+    assert words in str(kinds.describe_folder(index, unet, "sd"))
 
 
 def test_stable_diffusion_folders_are_accepted() -> None:
-    assert kinds.of_index({"unet": 1}, {"in_channels": 4, "cross_attention_dim": 768}, "sd") is None
-    assert kinds.of_index({"unet": 1}, {"in_channels": 4, "cross_attention_dim": 1024}, "sd") is None
+    assert kinds.describe_folder({"unet": 1}, {"in_channels": 4, "cross_attention_dim": 768}, "sd") is None
+    assert kinds.describe_folder({"unet": 1}, {"in_channels": 4, "cross_attention_dim": 1024}, "sd") is None
 
 
 def test_paths_of_other_kinds_are_described(tmp_path: Path) -> None:
-    assert kinds.of_path(tmp_path) == "a folder without model_index.json"
+    assert kinds.describe_path(tmp_path) == "a folder without model_index.json"
     save_file({"x.lora_A.weight": torch.ones(1)}, tmp_path / "pytorch_lora_weights.safetensors")
-    assert "LoRA" in str(kinds.of_path(tmp_path))
-    assert "LoRA" in str(kinds.of_path(tmp_path / "pytorch_lora_weights.safetensors"))
+    assert "LoRA" in str(kinds.describe_path(tmp_path))
+    assert "LoRA" in str(kinds.describe_path(tmp_path / "pytorch_lora_weights.safetensors"))
     (tmp_path / "model.ckpt").write_bytes(b"PK")
-    assert kinds.of_path(tmp_path / "model.ckpt") == "a single file (.ckpt)"
+    assert kinds.describe_path(tmp_path / "model.ckpt") == "a single file (.ckpt)"
     vae = tmp_path / "vae"
     vae.mkdir()
     save_file({"encoder.down_blocks.0.x": torch.ones(1)}, vae / "diffusion_pytorch_model.safetensors")
     (vae / "config.json").write_text("{}")
-    assert "one component of a model, a standalone autoencoder (VAE)" in str(kinds.of_path(vae))
+    assert "one component of a model, a standalone autoencoder (VAE)" in str(kinds.describe_path(vae))
     (tmp_path / "model_index.json").write_text(json.dumps({}))
-    assert kinds.of_path(tmp_path) is None
+    assert kinds.describe_path(tmp_path) is None

@@ -141,7 +141,7 @@ class RecordedFilling:
         if self.breaks_at and self.breaks_at in self.seen[-1]:
             raise WeightsError("spoilt", code="E1403")
 
-    def let_go(self, names: Any) -> None:
+    def free(self, names: Any) -> None:
         pass
 
 

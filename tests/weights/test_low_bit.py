@@ -66,7 +66,7 @@ def test_quantized_size_is_small_and_equal_on_the_meta_device(low: LowBit, each:
     size = sum(t.nbytes for t in small.values())
     assert each * 96 * 128 < size < (each + 0.1) * 96 * 128
     assert all(torch.equal(t, small[name]) for name, t in linear(low)[1].named_buffers())
-    empty = state.on_meta(lambda: nn.Sequential(nn.Linear(128, 96))).requires_grad_(False)
+    empty = state.build_on_meta(lambda: nn.Sequential(nn.Linear(128, 96))).requires_grad_(False)
     counted = dict(low_bit.convert_network(empty, WeightForm(torch.bfloat16, low))[0].named_buffers())  # type: ignore[index]
     assert {n: (t.shape, t.dtype) for n, t in counted.items()} == {n: (t.shape, t.dtype) for n, t in small.items()}
     assert low_bit.numbers_of(empty) == 96 * 128 + 96
@@ -99,7 +99,7 @@ class Counted:
     """Stored tensors that record how many bytes each read returns."""
 
     def __init__(self, stored: Any) -> None:
-        self.place: Path = stored.place
+        self.path: Path = stored.path
         self.header, self._read = stored.header, stored.read
         self.sizes: list[int] = []
 

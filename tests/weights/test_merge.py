@@ -33,7 +33,9 @@ def test_last_file_with_a_tensor_wins(base: Base, tmp_path: Path) -> None:
     merged = Merge(base, others)
     tensors = merged.read("unet", [NAME, "conv_out.bias"])
     assert tensors[NAME].unique().tolist() == [2.0]
-    assert torch.equal(tensors["conv_out.bias"], base.source.held["unet"].read(["conv_out.bias"])["conv_out.bias"])
+    assert torch.equal(
+        tensors["conv_out.bias"], base.source.components["unet"].read(["conv_out.bias"])["conv_out.bias"]
+    )
     assert merged.keys()["unet"][NAME] == f"{tmp_path / '2.0.safetensors'}: {NAME}"
     assert merged.header("unet")[NAME].dtype == "F32"
     assert any(line.startswith("unet: ") and "1 tensors from" in line for line in merged.report())
@@ -42,7 +44,7 @@ def test_last_file_with_a_tensor_wins(base: Base, tmp_path: Path) -> None:
 def test_weighted_sum_requires_complete_models(base: Base, tmp_path: Path) -> None:
     other = open_other(FOLDER, base)
     tensors = Merge(base, [other], shares=(0.25, 0.5)).read("vae", ["encoder.conv_in.bias"])
-    plain = base.source.held["vae"].read(["encoder.conv_in.bias"])
+    plain = base.source.components["vae"].read(["encoder.conv_in.bias"])
     assert torch.allclose(tensors["encoder.conv_in.bias"], 0.75 * plain["encoder.conv_in.bias"])
     with pytest.raises(WeightsError, match="give a complete model") as caught:
         Merge(base, [open_other(part_file(tmp_path / "x.safetensors", base, 1.0), base)], shares=(0.5, 0.5))

@@ -16,13 +16,13 @@ from mezzotint.weights.merge import Merge
 
 @dataclass(frozen=True, slots=True)
 class AppliedAdapter:
-    """An adapter among the sources of a merge. behind: the number of other sources before it; it does not change
+    """An adapter among the sources of a merge. num_preceding: the number of other sources before it; it does not change
     tensors of later sources."""
 
     path: Path
     adapter: Adapter
     strength: float
-    behind: int
+    num_preceding: int
 
 
 @dataclass(frozen=True)
@@ -36,35 +36,37 @@ class AdaptedMerge(Merge):
         Raises WeightsError E1416."""
         tensors = super().values(component, names)
         for number, source in enumerate((self.base.source, *self.others)):
-            applied = [(each.adapter, each.strength) for each in self.adapters if each.behind >= number]
+            pairs = [(added.adapter, added.strength) for added in self.adapters if added.num_preceding >= number]
             selected = {name: t for name, t in tensors.items() if self.origin[component][name] is source}
             if self.dtype is not None:
                 selected = {name: t.float() if t.is_floating_point() else t for name, t in selected.items()}
-            tensors |= merge_adapters(component, selected, applied)
+            tensors |= merge_adapters(component, selected, pairs)
         return tensors
 
-    def changing(self, component: str, name: str) -> list[AppliedAdapter]:
+    def find_changing(self, component: str, name: str) -> list[AppliedAdapter]:
         """The adapters that change a tensor."""
         source = self.origin[component][name]
         number = (self.base.source, *self.others).index(source)
         layer = LayerName(component, name.removesuffix(".weight")) if name.endswith(".weight") else None
-        applied = [each for each in self.adapters if each.behind >= number and each.strength]
-        return [each for each in applied if layer in each.adapter.modules]
+        applied = [added for added in self.adapters if added.num_preceding >= number and added.strength]
+        return [added for added in applied if layer in added.adapter.modules]
 
     def report(self) -> Iterator[str]:
         """See Merge."""
         yield from super().report()
-        for each in self.adapters:
-            counts = {c: sum(each in self.changing(c, name) for name in names) for c, names in self.origin.items()}
-            what = ", ".join(f"{count} layers of {component}" for component, count in counts.items() if count)
-            yield f"{each.path}: strength {each.strength:g}, in {what or 'no layer (replaced, or strength 0)'}"
-            yield from (f"{each.path}: {note}" for note in each.adapter.notes)
+        for added in self.adapters:
+            counts = {
+                c: sum(added in self.find_changing(c, name) for name in names) for c, names in self.origin.items()
+            }
+            layers = ", ".join(f"{count} layers of {component}" for component, count in counts.items() if count)
+            yield f"{added.path}: strength {added.strength:g}, in {layers or 'no layer (replaced, or strength 0)'}"
+            yield from (f"{added.path}: {note}" for note in added.adapter.notes)
 
     def keys(self) -> dict[str, dict[str, str]]:
         """See Merge; after a tensor's source come the adapters that change it."""
         return {
             component: {
-                name: " + ".join([origin, *(f"{e.strength:g} · {e.path}" for e in self.changing(component, name))])
+                name: " + ".join([origin, *(f"{e.strength:g} · {e.path}" for e in self.find_changing(component, name))])
                 for name, origin in origins.items()
             }
             for component, origins in super().keys().items()

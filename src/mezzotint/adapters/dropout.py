@@ -30,14 +30,14 @@ class DropoutDraws:
 class AddressedDropout(nn.Module):
     """Sets random values to 0 and scales the others by 1 / (1 − chance), only in training steps.
 
-    place: the layer's path, part of the address. A sample's rows are contiguous along the first axis, (B · n, …).
+    layer_path: the layer's path, part of the address. A sample's rows are contiguous along the first axis, (B · n, …).
     """
 
-    def __init__(self, chance: float, place: str, where: DropoutDraws) -> None:
+    def __init__(self, chance: float, layer_path: str, addresses: DropoutDraws) -> None:
         super().__init__()
         self.chance = chance
-        self._place = draws.text_key(place) - (1 << 63)
-        self._draws = where
+        self._layer_key = draws.text_key(layer_path) - (1 << 63)
+        self._draws = addresses
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (B · n, …) of any floating-point dtype; returns the same shape and dtype."""
@@ -45,5 +45,5 @@ class AddressedDropout(nn.Module):
         if keys is None or not len(keys):
             return x
         assert len(x) % len(keys) == 0, (x.shape, keys.shape)
-        drawn = noise.uniform(keys ^ self._place, (x.numel() // len(keys),))
+        drawn = noise.uniform(keys ^ self._layer_key, (x.numel() // len(keys),))
         return torch.where(drawn.reshape(x.shape) >= self.chance, x * (1.0 / (1.0 - self.chance)), 0.0)

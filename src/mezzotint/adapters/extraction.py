@@ -65,18 +65,18 @@ class RankRule:
 
 
 def extract_lora(
-    pairs: Iterable[tuple[LayerName, Tensor, Tensor]], rule: RankRule, *, least: float = 0.0
+    pairs: Iterable[tuple[LayerName, Tensor, Tensor]], rule: RankRule, *, threshold: float = 0.0
 ) -> tuple[Adapter, list[Remainder]]:
     """A LoRA of the difference between two models, and the error for each layer.
 
-    pairs: layer, weight of the first model, weight of the second, (out, in) or (out, in, k, k). least: layers in which
-    no value differs by more than this are skipped; 0 skips equal layers. Scale is 1.
+    pairs: layer, weight of the first model, weight of the second, (out, in) or (out, in, k, k). threshold: layers in
+    which no value differs by more than this are skipped; 0 skips equal layers. Scale is 1.
     """
     modules: dict[LayerName, AdapterModule] = {}
     remainders = []
     for layer, base, tuned in pairs:
         difference = tuned.float() - base.float()
-        if not difference.numel() or float(difference.abs().max()) <= least:
+        if not difference.numel() or float(difference.abs().max()) <= threshold:
             continue
         modules[layer], remainder = approximate(layer, difference, rule)
         remainders.append(remainder)
@@ -94,7 +94,7 @@ def resize_adapter(
     remainders = []
     for layer, module in adapter.modules.items():
         if module.is_dora:
-            difference = module.adapted(weights[layer]) - weights[layer].float()
+            difference = module.merge_into(weights[layer]) - weights[layer].float()
         else:
             difference = module.difference(shapes[layer])
         modules[layer], remainder = approximate(layer, difference, rule)
@@ -117,5 +117,5 @@ def approximate(layer: LayerName, difference: Tensor, rule: RankRule) -> tuple[A
         "lora_up.weight": up.reshape(shape[0], rank, *tail).contiguous(),
     }
     norm = float(values.square().sum().sqrt())
-    lost = float(values[rank:].square().sum().sqrt())
-    return AdapterModule("lora", tensors), Remainder(layer, rank, norm, lost / norm if norm else 0.0)
+    residual = float(values[rank:].square().sum().sqrt())
+    return AdapterModule("lora", tensors), Remainder(layer, rank, norm, residual / norm if norm else 0.0)

@@ -58,8 +58,8 @@ def _keep_block(part: AdapterModule, used: Tensor) -> AdapterModule | None:
 
 
 def join(parts: Sequence[AdapterModule | None], rows: Sequence[int]) -> AdapterModule | None:
-    """One module for a fused layer, or None if there is no exact one: for LoHa and LoKr of the parts, and for a DoRA of
-    only some of them. rows: the number of rows of each part; a part without a module does not change."""
+    """One module for a fused layer, or None if there is no exact one: for LoHa and LoKr of the parts, and for
+    a DoRA of only some of them. rows: the number of rows of each part; a part without a module does not change."""
     present = [part for part in parts if part is not None]
     spans = [(sum(rows[:number]), sum(rows[: number + 1])) for number in range(len(rows))]
     if any(part.rows is not None for part in present):
@@ -85,7 +85,7 @@ def _stack(parts: Sequence[AdapterModule], row_factors: Sequence[str]) -> Adapte
         if (part.kind, part.scale, part.tensors.keys()) != (first.kind, first.scale, first.tensors.keys()):
             return None
         others = [(tensor, part.tensors[name]) for name, tensor in first.tensors.items() if name not in row_factors]
-        if not all(one.shape == two.shape and torch.equal(one, two) for one, two in others):
+        if not all(a.shape == b.shape and torch.equal(a, b) for a, b in others):
             return None
     stacked = {n: torch.cat([part.tensors[n] for part in parts]) for n in first.tensors if n in row_factors}
     return replace(first, tensors={**first.tensors, **stacked}, rows=None)

@@ -34,7 +34,7 @@ def merge_adapters(component: str, weights: Mapping[str, Tensor], adapters: Weig
             continue
         base = weight.float()
         total = base + sum(
-            (module.adapted(weight, strength) - base for module, strength in changes), start=torch.zeros(())
+            (module.merge_into(weight, strength) - base for module, strength in changes), start=torch.zeros(())
         )
         result[name] = total.to(weight.dtype)
         if torch.isfinite(result[name]).all() or not torch.isfinite(base).all():
@@ -105,4 +105,4 @@ def scale_adapter(adapter: Adapter, strength: float) -> Adapter:
 def differences(adapter: Adapter, weights: Mapping[LayerName, Tensor]) -> Iterator[tuple[LayerName, Tensor]]:
     """adapted − W of each layer, float32. weights: of at least the layers that it changes."""
     for layer, module in adapter.modules.items():
-        yield layer, module.adapted(weights[layer]) - weights[layer].float()
+        yield layer, module.merge_into(weights[layer]) - weights[layer].float()

@@ -101,7 +101,7 @@ class AdapterModule:
         product = _product(self.kind, {n: t.float() for n, t in self.tensors.items()}, shape)
         return self.scale * product[slice(*(self.rows or (None,)))].reshape(shape)
 
-    def adapted(self, weight: Tensor, strength: float = 1.0) -> Tensor:
+    def merge_into(self, weight: Tensor, strength: float = 1.0) -> Tensor:
         """The weight with the adapter merged, float32, of the same shape.
 
         strength: 0 gives the weight, 1 the trained result; other values interpolate or extrapolate linearly, for a DoRA
@@ -110,8 +110,8 @@ class AdapterModule:
         base = weight.float()
         change = self.difference(tuple(weight.shape))
         if self.is_dora:
-            whole = base + change
-            change = _rescale_rows(whole, self.tensors[MAGNITUDE].float()) - base
+            merged = base + change
+            change = _rescale_rows(merged, self.tensors[MAGNITUDE].float()) - base
         return base + strength * change
 
     def _product_on_meta(self, shape: tuple[int, ...]) -> tuple[int, ...]:

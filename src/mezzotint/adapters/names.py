@@ -73,8 +73,8 @@ class LayerNames:
         """The layers of a model. Raises WeightsError if its configurations cannot be used."""
         shapes = files.trainable_shapes()
         parts = {part: folder for part, folder in files.spec.folders.items() if folder in shapes}
-        known = {folder: files.original_names(part, shapes[folder]) for part, folder in parts.items()}
-        originals = {folder: names for folder, names in known.items() if names}
+        by_folder = {folder: files.original_names(part, shapes[folder]) for part, folder in parts.items()}
+        originals = {folder: names for folder, names in by_folder.items() if names}
         denoisers = [name for part, folder in parts.items() if is_denoiser(part) for name in shapes[folder]]
         return cls(shapes, originals, frozenset(files.swapped_layers(denoisers)), files.has_split_names)
 
@@ -181,8 +181,8 @@ class LayerNames:
 
 
 def _row_order(layer: LayerName) -> int:
-    words = layer.path.rpartition(".")[2].split("_")
-    return next(number for number, role in enumerate(_ROW_ORDER) if role in words)
+    roles = layer.path.rpartition(".")[2].split("_")
+    return next(number for number, role in enumerate(_ROW_ORDER) if role in roles)
 
 
 def _flatten(path: str) -> str:

@@ -111,17 +111,17 @@ def attach(network: nn.Module, shape: AdapterShape) -> None:
         parameter.data = parameter.data.float()
 
 
-def set_dropout(network: nn.Module, chance: float, where: DropoutDraws) -> None:
+def set_dropout(network: nn.Module, chance: float, addresses: DropoutDraws) -> None:
     """Adds dropout before the first factor of every adapter of a network. chance: in (0, 1)."""
     for name, module in list(network.named_modules()):
         if name.endswith(".lora_dropout"):
             path = _file_path(name.removesuffix(".lora_dropout"), network)
-            cast(nn.ModuleDict, module)[_NAME] = AddressedDropout(chance, path, where)
+            cast(nn.ModuleDict, module)[_NAME] = AddressedDropout(chance, path, addresses)
 
 
 def adapter_parameters(network: nn.Module) -> list[Trained]:
     """The parameters of a network's adapters, sorted by layer and leaf."""
-    return sorted(_named_parameters(network), key=lambda each: each[:2])
+    return sorted(_named_parameters(network), key=lambda trained: trained[:2])
 
 
 def set_initial(network: nn.Module, component: str, seed: int, init: Init = "kaiming") -> None:
@@ -331,17 +331,17 @@ def _base_layers(network: nn.Module) -> dict[str, Any]:
 
 
 def _initial(leaf: str, parameter: Tensor, key: int, init: Init, layer: Any) -> Tensor:
-    where = torch.from_numpy(np.array([key], dtype=np.uint64).view(np.int64))
+    addresses = torch.from_numpy(np.array([key], dtype=np.uint64).view(np.int64))
     shape = tuple(parameter.shape)
     if leaf == MAGNITUDE:
         return row_lengths(layer.weight.detach().float())
     if leaf in ("lora_up.weight", "hada_w2_a", "lokr_w2", "lokr_w2_b"):
         return torch.zeros(shape)
     if leaf == "lora_down.weight" and init == "kaiming":
-        return (2 * noise.uniform(where, shape)[0] - 1) / math.sqrt(parameter[0].numel())
+        return (2 * noise.uniform(addresses, shape)[0] - 1) / math.sqrt(parameter[0].numel())
     deviation = 0.1 if leaf.endswith(("w1_a", "t1", "t2")) else 1.0
     if leaf == "lora_down.weight":
         deviation = 1 / shape[0]
     elif leaf == "lokr_w1_a":
         deviation = shape[1] ** -0.5
-    return noise.normal(where, shape)[0] * deviation
+    return noise.normal(addresses, shape)[0] * deviation

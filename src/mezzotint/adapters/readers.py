@@ -103,7 +103,7 @@ def judge(
     """How a reader handles a file for a model with these layers. numbered: False compares names without block numbers,
     for a file whose model is not available."""
     plain: Callable[[str], str] = str if numbered else mask_block_numbers
-    accepted_by_reader = {plain(name) for name in accepted_names(reader, names, family)}
+    accepted_by_reader = {plain(name) for name in list_accepted_names(reader, names, family)}
     lookup = {plain(name): layer for name, layer in names.lookup((names.denoisers or ("",))[0]).items()}
     settings = files.read_settings(metadata)
     accepted, strengths, refused = 0, set(), []
@@ -119,7 +119,7 @@ def judge(
     return Verdict(reader, accepted, len(layers), tuple(sorted(strengths)), tuple(refused))
 
 
-def accepted_names(reader: Reader, names: LayerNames, family: str) -> Iterator[str]:
+def list_accepted_names(reader: Reader, names: LayerNames, family: str) -> Iterator[str]:
     """Every layer name that a reader accepts, for a model with these layers."""
     for layer in names.weights:
         if layer.component in names.denoisers[1:]:

@@ -24,14 +24,17 @@ are layers at a network's ends, which no preset includes."""
 
 
 def select_layers(
-    names: LayerNames, component: str, targets: Preset | Sequence[str], own: Mapping[str, str] = MappingProxyType({})
+    names: LayerNames,
+    component: str,
+    targets: Preset | Sequence[str],
+    family_patterns: Mapping[str, str] = MappingProxyType({}),
 ) -> list[LayerName]:
     """The layers of a component that get an adapter, in its order.
 
     targets: `attention` is the projections to and from queries, keys and values, as in diffusers' scripts;
     `attention+mlp` all layers of attention blocks, as in kohya's networks; `all-linear` every linear layer except those
     at the network's ends; `all` convolutions too, as in kohya's with `conv_dim`. Or path patterns, `*` for any part.
-    own: `FamilySpec.layers`. Raises WeightsError E1437 for a pattern that matches no layer.
+    family_patterns: `FamilySpec.layers`. Raises WeightsError E1437 for a pattern that matches no layer.
     """
     shapes = {layer: shape for layer, shape in names.weights.items() if layer.component == component}
     if not isinstance(targets, str):
@@ -41,24 +44,24 @@ def select_layers(
                     f"no layer of {component} matches {pattern!r}; "
                     + did_you_mean(
                         pattern,
-                        [*get_args(Preset), *(each.path for each in shapes)],
+                        [*get_args(Preset), *(existing.path for existing in shapes)],
                         "`*` matches any part of a name",
                     ),
                     code="E1437",
                 )
         return [layer for layer in shapes if any(fnmatchcase(layer.path, pattern) for pattern in targets)]
-    inner = {layer: shape for layer, shape in shapes.items() if not _has_role(layer, own, "outer")}
+    inner = {layer: shape for layer, shape in shapes.items() if not _has_role(layer, family_patterns, "outer")}
     match targets:
         case "attention":
-            return [layer for layer in inner if _has_role(layer, own, "attention")]
+            return [layer for layer in inner if _has_role(layer, family_patterns, "attention")]
         case "attention+mlp":
-            return [layer for layer in inner if _has_role(layer, own, "attention", "mlp")]
+            return [layer for layer in inner if _has_role(layer, family_patterns, "attention", "mlp")]
         case "all-linear":
             return [layer for layer, shape in inner.items() if len(shape) == 2]
         case _:
             return list(inner)
 
 
-def _has_role(layer: LayerName, own: Mapping[str, str], *roles: str) -> bool:
-    patterns = [table[role] for role in roles for table in (_ROLES, own) if role in table]
+def _has_role(layer: LayerName, family_patterns: Mapping[str, str], *roles: str) -> bool:
+    patterns = [table[role] for role in roles for table in (_ROLES, family_patterns) if role in table]
     return any(re.fullmatch(pattern, layer.path) for pattern in patterns)

@@ -23,7 +23,7 @@ from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.adapters.networks import AdapterShape
-from mezzotint.errors import WeightsError, did_you_mean, most_alike
+from mezzotint.errors import WeightsError, did_you_mean, find_closest
 from mezzotint.settings.sections.adapter import AdapterSettings
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.model_files import ModelFiles
@@ -55,7 +55,7 @@ class TrainedAdapter:
         """The adapter of a recipe. Raises WeightsError E1437 for layers that do not exist, E1440 for a file of another
         kind, and what reading the file raises."""
         names, settings = LayerNames.of(model_files), model.adapter
-        folders = {part: model_files.spec.folders[part] for part in model.adapted}
+        folders = {part: model_files.spec.folders[part] for part in model.adapted_parts}
         if settings.path is not None:
             denoisers = [folder for folder in folders.values() if folder in names.denoisers]
             only = denoisers[0] if len(denoisers) == 1 else None
@@ -100,7 +100,7 @@ class TrainedAdapter:
         return parameters
 
     @contextmanager
-    def drawing(self, seed: int, step: int, positions: Tensor, device: torch.device) -> Iterator[None]:
+    def address_dropout(self, seed: int, step: int, positions: Tensor, device: torch.device) -> Iterator[None]:
         """Context in which dropout draws for these samples. positions: (B,) int64, in the step's global batch."""
         if not self.settings.dropout:
             yield
@@ -122,11 +122,13 @@ class TrainedAdapter:
         for (part, path), values in leaves.items():
             yield LayerName(self.folders[part], path), networks.as_module(self.shapes[part], path, values), values
 
-    def as_file(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor] | None = None) -> Adapter:
-        """The adapter to write: the change relative to the original weights. weights: by name, on the CPU. kept: the
+    def as_file(self, weights: Mapping[str, Tensor], extra: Mapping[str, Tensor] | None = None) -> Adapter:
+        """The adapter to write: the change relative to the original weights. weights: by name, on the CPU. extra: the
         additional tensors of a checkpoint; None uses `tensors`."""
         modules = self.modules(weights)
-        subtracted = {n.removeprefix(START): t.cpu() for n, t in (kept if kept is not None else self.tensors()).items()}
+        subtracted = {
+            n.removeprefix(START): t.cpu() for n, t in (extra if extra is not None else self.tensors()).items()
+        }
         if subtracted:
             initial = self.modules(subtracted)
             modules = {layer: _subtract(module, initial[layer]) for layer, module in modules.items()}
@@ -151,10 +153,10 @@ class TrainedAdapter:
     def load(self, tensors: Mapping[str, Tensor], parts: Mapping[str, nn.Module]) -> None:
         """Loads what `tensors` returned. If other values were subtracted from the weights, on another machine, the
         weights are corrected."""
-        kept = {name: tensors[f"{START}{name}"].to(factor.device) for name, factor in self._subtracted.items()}
-        for part, shape in self.shapes.items() if kept else ():
-            networks.swap_factors(parts[part], shape, _of_part(part, self._subtracted), _of_part(part, kept))
-        self._subtracted = kept
+        subtracted = {name: tensors[f"{START}{name}"].to(factor.device) for name, factor in self._subtracted.items()}
+        for part, shape in self.shapes.items() if subtracted else ():
+            networks.swap_factors(parts[part], shape, _of_part(part, self._subtracted), _of_part(part, subtracted))
+        self._subtracted = subtracted
 
 
 def _of_part(part: str, factors: Mapping[str, Tensor]) -> dict[tuple[str, str], Tensor]:
@@ -170,7 +172,7 @@ def _split(name: str) -> tuple[str, str, str]:
 
 def _subtract(module: AdapterModule, initial: AdapterModule) -> AdapterModule:
     """module − initial, with twice the rank."""
-    down = torch.cat([each.tensors["lora_down.weight"].float() for each in (module, initial)])
+    down = torch.cat([term.tensors["lora_down.weight"].float() for term in (module, initial)])
     up = torch.cat([module.tensors["lora_up.weight"].float(), -initial.tensors["lora_up.weight"].float()], dim=1)
     return AdapterModule("lora", {"lora_down.weight": down, "lora_up.weight": up}, module.scale * len(down))
 
@@ -179,9 +181,9 @@ def _subtract(module: AdapterModule, initial: AdapterModule) -> AdapterModule:
 
 
 def _layers(
-    entries: Iterable[str], names: LayerNames, folders: Mapping[str, str], own: Mapping[str, str]
+    entries: Iterable[str], names: LayerNames, folders: Mapping[str, str], family_patterns: Mapping[str, str]
 ) -> dict[str, list[str]]:
-    """Paths of the adapted layers of each part, in the model's order. own: see `targets.select_layers`."""
+    """Paths of the adapted layers of each part, in the model's order. family_patterns: see `targets.select_layers`."""
     chosen: dict[str, set[str]] = {part: set() for part in folders}
     for entry in entries:
         _require_part("targets", entry, folders, names)
@@ -190,7 +192,9 @@ def _layers(
         for part in parts:
             patterns = rest if rest in get_args(targets.Preset) else [rest]
             try:
-                chosen[part] |= {layer.path for layer in targets.select_layers(names, folders[part], patterns, own)}
+                chosen[part] |= {
+                    layer.path for layer in targets.select_layers(names, folders[part], patterns, family_patterns)
+                }
             except WeightsError as error:
                 failures.append(error)
         if len(failures) == len(parts):
@@ -202,8 +206,10 @@ def _layers(
                 f"{part}/attention, or remove {part} from model.train",
                 code="E1437",
             )
-    return {part: [each.path for each in names.weights if each.component == folders[part] and each.path in chosen[part]]
-            for part in folders}  # fmt: skip
+    return {
+        part: [layer.path for layer in names.weights if layer.component == folders[part] and layer.path in chosen[part]]
+        for part in folders
+    }
 
 
 def _parts_of(entry: str, folders: Mapping[str, str]) -> tuple[Sequence[str], str]:
@@ -217,7 +223,7 @@ def _require_part(setting: str, entry: str, folders: Mapping[str, str], names: L
     first, slash, rest = entry.partition("/")
     if not slash or any(fnmatchcase(part, first) for part in folders):
         return
-    near = None if first in names.shapes else most_alike(first, folders)
+    near = None if first in names.shapes else find_closest(first, folders)
     remedy = f"write {near}/{rest}" if near else f"add {first} to model.train, or remove {entry}"
     raise WeightsError(
         f"model.adapter.{setting}: {entry} is for {first}, but model.train is {', '.join(folders)}; {remedy}",
@@ -271,7 +277,7 @@ def _shapes_of(initial: Adapter, model: ModelSettings, folders: Mapping[str, str
     if other or missing:
         raise WeightsError(
             f"model.adapter.path: {model.adapter.path} changes {', '.join(initial.components)}, but model.train is "
-            f"{', '.join(model.adapted)}; train the same parts",
+            f"{', '.join(model.adapted_parts)}; train the same parts",
             code="E1440",
         )
     method = _method_of(initial, model.adapter.path)
@@ -292,9 +298,9 @@ def _method_of(initial: Adapter, path: Path | None) -> str:
         "from that"
     )
     for layer, module in initial.modules.items():
-        if what := networks.reason_untrainable(module):
+        if kind := networks.reason_untrainable(module):
             raise WeightsError(
-                f"model.adapter.path: {path} cannot be trained: {layer} is {what}; {remedy}", code="E1440"
+                f"model.adapter.path: {path} cannot be trained: {layer} is {kind}; {remedy}", code="E1440"
             )
     methods = sorted({networks.method_of(module) for module in initial.modules.values()})
     if len(methods) > 1:

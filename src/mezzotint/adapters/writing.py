@@ -68,8 +68,8 @@ def write(
             tensors = {n: t if n.endswith(".alpha") else t.to(dtype) for n, t in tensors.items()}
         if len(names.denoisers) > 1:
             header[DENOISER_KEY] = denoiser
-        kept = {key: text for key, text in (metadata or {}).items() if key not in _LAYOUT_ENTRIES}
-        tensor_files.write(tensors, file, {"format": "pt"} | kept | header, seal=seal)
+        entries = {key: text for key, text in (metadata or {}).items() if key not in _LAYOUT_ENTRIES}
+        tensor_files.write(tensors, file, {"format": "pt"} | entries | header, seal=seal)
         written.append(file)
     return WrittenAdapter(tuple(written), tuple(notes))
 

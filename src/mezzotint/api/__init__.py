@@ -1,4 +1,4 @@
-"""The Python API. `import mezzotint` gives its names; each is imported when it is first used.
+"""The Python API. `import mezzotint` provides its names; each is imported at its first use.
 
 From outside: every file.
 """

@@ -1,7 +1,7 @@
 """A Python object as the data set of a run (`mezzotint.train(recipe, dataset=…)`).
 
-The object is read once, before the run starts, into a folder of PNG files and captions in the cache folder; from there
-on everything works as with files: buckets, crops, caches, several workers, `doctor`. Random augmentation belongs to the
+The object is read once, before the run starts, into a folder of PNG files and captions in the cache folder; after that
+everything works as with files: buckets, crops, caches, several workers, `doctor`. Random augmentation belongs to the
 recipe (`data.flip`, `data.crop`), not to the object.
 """
 
@@ -35,7 +35,7 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 
 FOLDER = "objects"
-"""In the cache folder: data sets that were read from objects."""
+"""Subfolder of the cache folder for data sets read from objects."""
 
 ImageLike = Image.Image | NDArray[np.uint8] | Path | str
 """A PIL image, (H, W, 3) uint8, or the path of an image file."""
@@ -44,7 +44,7 @@ ImageLike = Image.Image | NDArray[np.uint8] | Path | str
 class ImageDataset(Protocol):
     """A sequence of (image, caption).
 
-    For caching and resuming it also names its samples: see `KeyedImageDataset`.
+    Caching and resuming need a `KeyedImageDataset`, which also names its samples.
     """
 
     def __len__(self) -> int: ...
@@ -54,10 +54,10 @@ class ImageDataset(Protocol):
 
 @runtime_checkable
 class KeyedImageDataset(ImageDataset, Protocol):
-    """A data set that names its samples, so that its caches and checkpoints can be used again: `key(index)` stays when
-    other samples are added or removed, `content_hash(index)` changes when the image or the caption does. Two data sets
-    of one class must not give the same key and hash to different samples: hash the content, or the file's path, size
-    and time.
+    """A data set that names its samples, so that its caches and checkpoints can be used again. `key(index)` does not
+    change when other samples are added or removed; `content_hash(index)` changes with the image or the caption. Two
+    data sets of one class must not return the same key and hash for different samples: hash the content, or the file's
+    path, size and time.
     """
 
     def key(self, index: int, /) -> str:
@@ -65,31 +65,31 @@ class KeyedImageDataset(ImageDataset, Protocol):
         ...
 
     def content_hash(self, index: int, /) -> str:
-        """Changes when the sample's image or caption does."""
+        """A hash that changes with the sample's image or caption."""
         ...
 
 
 @contextmanager
 def with_dataset(loaded: LoadedRecipe, dataset: ImageDataset | None) -> Iterator[LoadedRecipe]:
-    """The recipe with an object as its data set; as it is without one. What a data set without keys was read into is
+    """The recipe with an object as its data set; unchanged if it is None. The folder of a data set without keys is
     removed at the end.
 
-    Raises RecipeError E1096 for a data set without keys where something has to be found again: a cache, a checkpoint,
-    another process; and for samples that are no images with captions.
+    Raises RecipeError E1096 for a data set without keys if a cache, a checkpoint or another process must identify its
+    samples, and for samples that are not (image, caption).
     """
     if dataset is None:
         yield loaded
         return
     recipe = resolve_paths(loaded)
-    place = assemble.cache_folder(recipe) / FOLDER
+    root = assemble.cache_folder(recipe) / FOLDER
     if isinstance(dataset, KeyedImageDataset):
-        yield _reading_from(loaded, recipe, _read_keyed(dataset, place))
+        yield _replace_data(loaded, recipe, _read_keyed(dataset, root))
         return
     _refuse_without_keys(recipe, type(dataset).__name__)
-    folder = place / f"once-{uuid.uuid4().hex}"
+    folder = root / f"once-{uuid.uuid4().hex}"
     try:
         _write(folder, ((f"{n:08d}", partial(dataset.__getitem__, n)) for n in range(len(dataset))))
-        yield _reading_from(loaded, with_values(recipe, {"run.resume": "never"}), folder)
+        yield _replace_data(loaded, with_values(recipe, {"run.resume": "never"}), folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -110,27 +110,28 @@ def _refuse_without_keys(recipe: Recipe, name: str) -> None:
         )
 
 
-def _reading_from(loaded: LoadedRecipe, recipe: Recipe, folder: Path) -> LoadedRecipe:
+def _replace_data(loaded: LoadedRecipe, recipe: Recipe, folder: Path) -> LoadedRecipe:
     changed = with_values(
         recipe, {"data.path": folder, "data.sets": (), "data.format": "metadata", "data.repeats": 1.0}
     )
     return replace(loaded, recipe=changed, digest=digest_of(changed))
 
 
-def _read_keyed(dataset: KeyedImageDataset, place: Path) -> Path:
-    """Reads what is not there yet. A sample that an earlier version of the data set had, too, is not read again."""
+def _read_keyed(dataset: KeyedImageDataset, root: Path) -> Path:
+    """Writes the data set below `root`, unless it exists, and returns its folder. Samples in the pool are not read
+    again."""
     names = [(str(dataset.key(n)), str(dataset.content_hash(n))) for n in range(len(dataset))]
     repeated = len(names) - len({key for key, _ in names})
     if repeated:
         raise RecipeError(
-            f"the data set {type(dataset).__name__} gives {repeated} keys more than once; a key names one sample",
+            f"the data set {type(dataset).__name__} returns {repeated} repeated keys; each sample needs its own key",
             code="E1096",
         )
-    folder = place / _address_of(dataset, names)
-    pool = place / "pool"
+    folder = root / _hash_names(dataset, names)
+    pool = root / "pool"
     pool.mkdir(parents=True, exist_ok=True)
-    with (place / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one reads, the others find it
+    with (root / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process reads the data set, the others wait and use it
         if not (folder / "metadata.jsonl").is_file():
             shutil.rmtree(folder, ignore_errors=True)
             _write(folder, ((key, _read_pooled(dataset, n, pool, names[n])) for n, (key, _) in enumerate(names)))
@@ -140,29 +141,30 @@ def _read_keyed(dataset: KeyedImageDataset, place: Path) -> Path:
 def _read_pooled(
     dataset: KeyedImageDataset, index: int, pool: Path, name: tuple[str, str]
 ) -> Callable[[], tuple[ImageLike, str]]:
-    """Reads a sample through the pool of those that were read before."""
+    """Returns a function that reads a sample from the pool, after adding it if it is missing."""
 
     def read() -> tuple[ImageLike, str]:
-        address = _address_of(dataset, name)
-        about = pool / f"{address}.json"
-        if not about.is_file():
+        address = _hash_names(dataset, name)
+        entry_path = pool / f"{address}.json"
+        if not entry_path.is_file():
             image, caption = _check_sample(dataset[index], index)
             file = _save(image, pool / address, index)
-            durable.write_file(about, json.dumps({"file": file.name, "caption": caption}).encode())
-        entry = json.loads(about.read_text())
+            durable.write_file(entry_path, json.dumps({"file": file.name, "caption": caption}).encode())
+        entry = json.loads(entry_path.read_text())
         return pool / entry["file"], entry["caption"]
 
     return read
 
 
-def _address_of(dataset: KeyedImageDataset, names: object) -> str:
-    """Samples of another class are others, whatever their keys and hashes."""
+def _hash_names(dataset: KeyedImageDataset, names: object) -> str:
+    """A hash of keys and content hashes, and of the data set's class: equal keys of two classes name different
+    samples."""
     kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}"
     return hashlib.sha256(json.dumps([kind, names]).encode()).hexdigest()[:32]
 
 
 def _write(folder: Path, samples: Iterator[tuple[str, Callable[[], tuple[ImageLike, str]]]]) -> None:
-    """Writes images and captions; metadata.jsonl comes last, so that a folder that has it is whole."""
+    """Writes images and captions; metadata.jsonl is written last: a folder that has it is complete."""
     folder.mkdir(parents=True)
     lines = []
     for index, (key, read) in enumerate(samples):
@@ -181,13 +183,13 @@ def _check_sample(sample: Any, index: int) -> tuple[ImageLike, str]:
     if isinstance(sample, tuple) and len(sample) == 2 and isinstance(sample[1], str):
         return sample
     raise RecipeError(
-        f"sample {index} of the data set is {type(sample).__name__}, not (image, caption) with a text as caption",
+        f"sample {index} of the data set is {type(sample).__name__}, not (image, caption), with the caption as str",
         code="E1096",
     )
 
 
 def _save(image: ImageLike, stem: Path, index: int) -> Path:
-    """Writes an image without loss, synced to the disk, and returns its file: of a path a copy."""
+    """Writes an image losslessly and synced to disk, or copies the file of a path. Returns the written file."""
     if isinstance(image, (str, Path)):
         source = Path(image)
         target = stem.with_name(stem.name + source.suffix.lower())
@@ -196,15 +198,14 @@ def _save(image: ImageLike, stem: Path, index: int) -> Path:
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (3, 4):
             raise RecipeError(
-                f"sample {index} of the data set is an array of {image.dtype} {image.shape}; an image is uint8 "
-                "(H, W, 3)",
+                f"sample {index} of the data set is an array of {image.dtype} {image.shape}; write uint8 (H, W, 3)",
                 code="E1096",
             )
         image = Image.fromarray(image)
     if not isinstance(image, Image.Image):
         raise RecipeError(
-            f"sample {index} of the data set has a {type(image).__name__} as its image; give a PIL image, a uint8 "
-            "array (H, W, 3), or a path",
+            f"sample {index} of the data set has an image of type {type(image).__name__}; return a PIL image, a "
+            "uint8 array (H, W, 3), or a path",
             code="E1096",
         )
     content = io.BytesIO()

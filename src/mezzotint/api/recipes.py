@@ -10,22 +10,22 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.reading.arguments import parse
 
 LoadedRecipe = Reading
-"""A recipe as it was read: `.recipe` holds the settings, `.notes` what was changed or left out on the way."""
+"""A recipe that was read: `.recipe` has the settings, `.notes` what was changed or ignored."""
 
 
-def recipe(source: str | Path, *words: str) -> LoadedRecipe:
-    """Loads a recipe, exactly as the command `mezzotint train SOURCE WORDS…` does.
+def recipe(source: str | Path, *arguments: str) -> LoadedRecipe:
+    """Loads a recipe, exactly as the command `mezzotint train SOURCE ARGUMENTS…` does.
 
-    source: a YAML file, the name of a recipe that ships (`mezzotint ls`), or a run folder. words: settings,
-    `key=value`, and options of the command line. `.recipe` of the result holds the settings.
+    source: a YAML file, the name of a recipe that ships (`mezzotint ls`), or a run folder. arguments:
+    settings, `key=value`, and options of the command line. `.recipe` of the result has the settings.
 
-    Raises RecipeError with every problem that was found.
+    Raises RecipeError with all problems.
     """
-    return parse([os.fspath(source), *words], "train")
+    return parse([os.fspath(source), *arguments], "train")
 
 
 def as_loaded(source: LoadedRecipe | Recipe) -> LoadedRecipe:
-    """The same for settings that were made in Python."""
+    """A loaded recipe from settings created in Python; a loaded recipe is returned unchanged."""
     if isinstance(source, LoadedRecipe):
         return source
     return LoadedRecipe(source, source.run.name, None, {}, digest_of(source))

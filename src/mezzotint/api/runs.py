@@ -1,4 +1,4 @@
-"""`mezzotint.Run`: a run folder, to be read."""
+"""`mezzotint.Run`: read access to a run folder."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from mezzotint.training.checkpoints import state
 
 
 class Run:
-    """A run by its folder, which may still be training. Everything is read when it is asked for.
+    """A run by its folder, which may still be training. Properties read the files at each access.
 
-    path: the run folder. Raises FileNotFoundError where there is no run.
+    path: the run folder. Raises FileNotFoundError if it contains no run.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not (self.path / "recipe.yaml").is_file():
-            raise FileNotFoundError(f"{self.path} is no run folder: it has no recipe.yaml")
+            raise FileNotFoundError(f"{self.path} is not a run folder: it has no recipe.yaml")
         self._folder = RunFolder(self.path)
 
     def __repr__(self) -> str:
@@ -33,12 +33,12 @@ class Run:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The settings that it was started with."""
+        """The settings of its start, read once."""
         return read(self.path / "recipe.yaml").recipe
 
     @property
     def history(self) -> dict[str, NDArray[np.float64]]:
-        """Numbers of each logged step by name (`step`, `loss`, `lr/…`, `images_per_s`, …), (n,); NaN where a step has
+        """Numbers of each logged step by name (`step`, `loss`, `lr/…`, `images_per_s`, …), (n,); NaN if a step has
         none."""
         return _columns(read_metrics(self._folder).steps)
 
@@ -65,13 +65,13 @@ class Run:
 
     @property
     def exports(self) -> list[Path]:
-        """Exported models or adapters, the oldest first; of one step the averaged weights come last."""
-        there = self._folder.exports.glob("[!.]*") if self._folder.exports.is_dir() else ()
-        return sorted(there, key=lambda path: (path.stat().st_mtime_ns, path.name))
+        """Exported models or adapters, the oldest first; the averaged weights of a step come last."""
+        paths = self._folder.exports.glob("[!.]*") if self._folder.exports.is_dir() else ()
+        return sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
     @property
     def export(self) -> Path | None:
-        """The export to use: the newest, with averaged weights (EMA) where there are any. None before the first."""
+        """The export to use: the newest, with averaged weights (EMA) if they exist. None before the first."""
         return self.exports[-1] if self.exports else None
 
     @property

@@ -1,4 +1,4 @@
-"""`mezzotint.train` and `mezzotint.open_trainer`: what the command `train` does, from Python."""
+"""`mezzotint.train` and `mezzotint.open_trainer`: the command `train` from Python."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def train(
     dataset: ImageDataset | None = None,
     loss: LossFunction | None = None,
 ) -> Run:
-    """Trains, from wherever the run folder stands, to the end: as `mezzotint train` does, with the same run folder,
+    """Trains to the end, or resumes from the run folder, as `mezzotint train` does, with the same run folder,
     checkpoints and guarantees.
 
-    callbacks: called after steps, see `mezzotint.Callback`; each of a class of its own. dataset: in the place of
-    `data.path`, see `mezzotint.ImageDataset`. loss: (predicted, target, batch) → the loss of each sample, (B,), in the
-    place of `objective.loss`; see `mezzotint.LossBatch`. Callbacks and loss are recorded with the run: resuming without
+    callbacks: called after steps, see `mezzotint.Callback`; each of a different class. dataset: replaces
+    `data.path`, see `mezzotint.ImageDataset`. loss: (predicted, target, batch) → the loss of each sample, (B,);
+    replaces `objective.loss`; see `mezzotint.LossBatch`. Callbacks and loss are recorded with the run: resuming without
     them is refused, and with changed ones unless `run.allow_change` has `code`.
 
     SIGINT (Ctrl-C, interrupting a notebook's kernel) saves at the end of the step. In a notebook the call then returns
     the run; elsewhere KeyboardInterrupt is raised. Signal handlers are set in the main thread only, and restored.
 
-    Raises MezzotintError: RecipeError for what is asked, DatasetError, WeightsError, CheckpointError, StorageError,
-    Diverged, OutOfMemory, PeerLost; Stopped when another signal ended it.
+    Raises MezzotintError: RecipeError for the settings, DatasetError, WeightsError, CheckpointError, StorageError,
+    Diverged, OutOfMemory, PeerLost; Stopped for another signal.
     """
     loaded, code = as_loaded(recipe), _user_code(callbacks, loss)
     with with_dataset(loaded, dataset) as reading:
@@ -60,18 +60,18 @@ def train(
 class OpenTrainer:
     """A run that is ready for its next step, for a loop of your own. See `open_trainer`.
 
-    batches: of each step that is left; ends with the run. modules: the networks by part (`denoiser`, `text_encoder`,
-    …), of which a cached part is not loaded.
+    batches: of the remaining steps. modules: the networks by part (`denoiser`, `text_encoder`,
+    …), without cached parts, which are not loaded.
     """
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.batches: Iterator[StepBatches] = self._remaining()
+        self.batches: Iterator[StepBatches] = self._iterate_steps()
         self.modules: dict[str, nn.Module] = dict(job.model.family.parts())
 
     @property
     def step(self) -> int:
-        """Steps done."""
+        """Number of completed steps."""
         return self._job.trainer.progress.step
 
     @property
@@ -80,19 +80,19 @@ class OpenTrainer:
         return Run(self._job.start.folder.path)
 
     def train_step(self, step: StepBatches) -> StepReport:
-        """Takes a step: forward and backward passes, the update, and what is due after it, such as checkpoints and
-        previews. Waits for the step's numbers. Raises what `train` raises."""
+        """Runs a step: forward and backward passes, the update, and actions that are due after it, such as checkpoints
+        and previews. Waits for the step's results. Raises as `train`."""
         return self._job.trainer.run_step_and_report(step)
 
     def save(self) -> None:
-        """Writes a checkpoint of the step just taken, if there is none yet, and waits for it."""
+        """Writes a checkpoint of the last step, if it has none yet, and waits for it."""
         self._job.trainer.save_now()
 
     def export(self) -> list[Path]:
         """Writes the trained model or adapter, and its averaged weights, into the run folder; returns the paths."""
         return self._job.host.write_exports(self._job.trainer)
 
-    def _remaining(self) -> Iterator[StepBatches]:
+    def _iterate_steps(self) -> Iterator[StepBatches]:
         trainer = self._job.trainer
         for step in trainer.batches:
             yield step
@@ -127,7 +127,7 @@ def open_trainer(
         closing(prepare_from_valid_checkpoint(start)) as job,
     ):
         start.interrupts.running = True
-        with job.trainer.running():
+        with job.trainer.begin_run():
             yield OpenTrainer(job)
             job.trainer.save_now()
         for callback in job.trainer.callbacks:
@@ -140,7 +140,7 @@ def open_trainer(
 
 @contextmanager
 def _interrupt_as_in_python() -> Iterator[None]:
-    """A run that SIGINT has ended: in a notebook nothing more is said, elsewhere it is a KeyboardInterrupt."""
+    """Converts Stopped by SIGINT to KeyboardInterrupt; in a notebook it is suppressed."""
     try:
         yield
     except Stopped as error:
@@ -153,15 +153,15 @@ def _interrupt_as_in_python() -> Iterator[None]:
 def _user_code(callbacks: Sequence[Callback], loss: LossFunction | None) -> UserCode:
     for one in callbacks:
         if not isinstance(one, Callback):
-            raise RecipeError(f"callbacks has {one!r}, which is no mezzotint.Callback", code="E1095")
+            raise RecipeError(f"callbacks has {one!r}, which is not a mezzotint.Callback", code="E1095")
     kinds = [type(one).__name__ for one in callbacks]
     if len({*kinds}) < len(kinds):
         repeated = next(kind for kind in kinds if kinds.count(kind) > 1)
         raise RecipeError(
-            f"callbacks has several of the class {repeated}; a checkpoint tells callbacks apart by their class: derive "
-            "one from it",
+            f"callbacks has several of class {repeated}; a checkpoint identifies callbacks by their class: subclass "
+            "it for one of them",
             code="E1095",
         )
     if loss is not None and not callable(loss):
-        raise RecipeError(f"loss is {loss!r}, which cannot be called", code="E1095")
+        raise RecipeError(f"loss is {loss!r}, which is not callable", code="E1095")
     return UserCode(tuple(callbacks), loss)

@@ -20,7 +20,7 @@ from mezzotint.board.answers import JsonAnswer
 from mezzotint.board.data_pages import DataPages
 from mezzotint.board.guard import AccessPolicy, Guard
 from mezzotint.board.pages import Pages
-from mezzotint.board.reading.places import OutOfPlace
+from mezzotint.board.reading.root_folders import OutsideFolders
 from mezzotint.errors import MezzotintError
 
 _PARTS = ("/api/", "/part/", "/file", "/live", "/thumb", "/sample", "/image")
@@ -63,9 +63,9 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/static/{name}", _static),
     ]
     handlers: dict[Any, Callable[..., Any]] = {
-        OutOfPlace: _answer(view, 404, "Not found: it was removed, or is outside of the folders of this page."),
+        OutsideFolders: _answer(view, 404, "Not found: it was removed, or is outside of the folders of this page."),
         MezzotintError: _error_page(view),
-        HTTPException: _of_status(view),
+        HTTPException: _http_error(view),
     }  # fmt: skip
     return Guard(Starlette(routes=routes, exception_handlers=handlers), policy)
 
@@ -83,7 +83,7 @@ def _error_page(view: Pages) -> Callable[[Request, Exception], Any]:
         assert isinstance(error, MezzotintError)
         if request.url.path.startswith(_PARTS):
             return JsonAnswer({"error": str(error), "code": error.code}, 409)
-        facts = {"heading": "This did not work", "sentence": str(error), "here": ""}
+        facts = {"heading": "This did not work", "sentence": str(error), "current_page": ""}
         return await run_in_threadpool(lambda: view.html("message.html", 409, **facts))
 
     return answer
@@ -94,13 +94,13 @@ def _answer(view: Pages, status: int, sentence: str) -> Callable[[Request, Excep
         if request.url.path.startswith(_PARTS):
             return PlainTextResponse(sentence + "\n", status)
         return await run_in_threadpool(
-            view.html, "message.html", status, heading="Not found", sentence=sentence, here=""
+            view.html, "message.html", status, heading="Not found", sentence=sentence, current_page=""
         )
 
     return answer
 
 
-def _of_status(view: Pages) -> Callable[[Request, Exception], Any]:
+def _http_error(view: Pages) -> Callable[[Request, Exception], Any]:
     async def answer(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         sentence = "There is no such page." if error.status_code == 404 else f"{error.detail}."

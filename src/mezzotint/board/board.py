@@ -34,16 +34,16 @@ def run(arguments: Sequence[str]) -> int:
         from mezzotint.board.app import application
         from mezzotint.board.guard import AccessPolicy
         from mezzotint.board.pages import Pages
-        from mezzotint.board.reading.places import Places
+        from mezzotint.board.reading.root_folders import RootFolders
     except ModuleNotFoundError as error:
         raise RecipeError(f"{_INSTALL} ({error.name} is missing)", code="E1940") from error
-    listener = server.open_listener(host, line.whole("--port", 0) or 0)
+    listener = server.open_listener(host, line.get_integer("--port", 0) or 0)
     port = listener.getsockname()[1]
     policy = AccessPolicy(
-        hosts=(host, *line.all("--allow-host")), any_address=host != _LOOPBACK, password=password,
+        hosts=(host, *line.get_all("--allow-host")), any_address=host != _LOOPBACK, password=password,
         read_only="--read-only" in line, name=f"mezzotint-{port}",
     )  # fmt: skip
-    pages = Pages(Places.of(folders), read_only=policy.read_only)
+    pages = Pages(RootFolders.of(folders), read_only=policy.read_only)
     app = application(pages, policy, any_folder="--data" in line)
     where = f"[{host}]" if ":" in host else host
     query = "" if password else f"/?token={policy.token}"
@@ -69,7 +69,7 @@ def _folders(line: CommandLine) -> list[Path]:
 def _password(line: CommandLine) -> str:
     """The password of a page that other machines can reach; "" for a page on the loopback interface. Raises RecipeError
     E1941."""
-    file = line.path("--password-file")
+    file = line.get_path("--password-file")
     if file is None and line.get("--host") in (None, _LOOPBACK, "localhost", "::1"):
         return ""
     if file is None and sys.stdin is not None and sys.stdin.isatty():

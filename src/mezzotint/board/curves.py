@@ -85,15 +85,15 @@ def charts(
     """The charts of a run with the points between `begin` and `end`, as JSON."""
     table = metrics.table
     answers = [_chart(chart, table, axis=axis, width=width, begin=begin, end=end) for chart in CHARTS]
-    steps, places = np.array(table.places["step"]), np.array(table.places[axis])
-    ends = [float(places[0]), float(places[-1])] if len(places) else []
+    steps, positions = np.array(table.positions["step"]), np.array(table.positions[axis])
+    ends = [float(positions[0]), float(positions[-1])] if len(positions) else []
     return {
         "charts": [chart for chart in answers if chart is not None],
         "axis": axis,
         "ends": ends,
         "share": metrics.share_read,
-        "marks": _position_marks(runs.marks(runs.history(path), path), steps, places),
-        "read": len(places),
+        "marks": _position_marks(runs.marks(runs.history(path), path), steps, positions),
+        "read": len(positions),
     }
 
 
@@ -123,8 +123,8 @@ def _label(tag: str) -> str:
     if match is None:
         tenth = re.fullmatch(_BY_TENTH + r"(\d)", tag)
         return _share(int(tenth[1]), 10) if tenth else tag.removeprefix("lr/")
-    place = _share(int(match[4]), 4) if match[3] and match[4].isdecimal() else match[4]
-    return " ".join(filter(None, ["" if match[1] == "loss" else match[1], place, match[2] and "averaged"]))
+    fraction = _share(int(match[4]), 4) if match[3] and match[4].isdecimal() else match[4]
+    return " ".join(filter(None, ["" if match[1] == "loss" else match[1], fraction, match[2] and "averaged"]))
 
 
 def _share(number: int, parts: int) -> str:
@@ -150,14 +150,14 @@ def numbers(values: NDArray[np.float64]) -> list[float | None]:
 
 
 def _position_marks(
-    marks: Iterable[dict[str, Any]], steps: NDArray[np.float64], places: NDArray[np.float64]
+    marks: Iterable[dict[str, Any]], steps: NDArray[np.float64], positions: NDArray[np.float64]
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Marks with their position on the axis."""
     if not len(steps):
         return []
     order = np.argsort(steps, kind="stable")
     return [
-        mark | {"x": float(np.interp(mark["step"], steps[order], places[order]))}
+        mark | {"x": float(np.interp(mark["step"], steps[order], positions[order]))}
         for mark in marks
         if mark["step"] is not None
     ]
@@ -192,7 +192,9 @@ def compare_charts(
                 )
         if series:
             answers.append({"name": name, "unit": "", "help": tag, "ordered": False, "series": series})
-    ends = [float(table.places[axis][index]) for table in tables.values() for index in (0, -1) if table.places[axis]]
+    ends = [
+        float(table.positions[axis][index]) for table in tables.values() for index in (0, -1) if table.positions[axis]
+    ]
     return {"charts": answers, "axis": axis, "ends": [min(ends), max(ends)] if ends else [], "share": 1.0, "marks": []}
 
 

@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from mezzotint.board.answers import JsonAnswer
+from mezzotint.board.formatting import parse_whole
 from mezzotint.board.pages import Pages, image_answer
 from mezzotint.board.reading import data_sets
 from mezzotint.board.reading.data_sets import DataSet, Opening
-from mezzotint.board.reading.places import OutOfPlace, inside
+from mezzotint.board.reading.root_folders import OutsideFolders, inside
 from mezzotint.board.reading.tails import make_printable
-from mezzotint.board.words import parse_whole
 from mezzotint.data.catalogue import thumbnails
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.settings.reading.read import read, resolve_paths
@@ -40,10 +40,10 @@ class DataPages:
         """The page. Without a data set in the query, the list of the runs' data sets."""
         name = _name(request)
         if not name:
-            places = [(str(n), make_printable(str(path))) for n, path in enumerate(self.pages.places.folders)]
-            listed = {"choices": self._choices(), "places": places}
-            return self.pages.html("data.html", here="data", state="choose", name="", query="", **listed)
-        facts: dict[str, Any] = {"here": "data", "name": name, "query": _query(request)}
+            board_folders = [(str(n), make_printable(str(path))) for n, path in enumerate(self.pages.roots.folders)]
+            listed = {"choices": self._choices(), "board_folders": board_folders}
+            return self.pages.html("data.html", current_page="data", state="choose", name="", query="", **listed)
+        facts: dict[str, Any] = {"current_page": "data", "name": name, "query": _query(request)}
         try:
             opening = self._find_opening(request)
         except MezzotintError as error:
@@ -64,10 +64,10 @@ class DataPages:
         epoch, number, page = (parse_whole(query.get(word, "")) for word in ("epoch", "visit", "page"))
         last = max(0, (len(rows) - 1) // ON_A_PAGE)
         page = min(page, last)
-        here = rows[page * ON_A_PAGE : (page + 1) * ON_A_PAGE].tolist()
+        shown_rows = rows[page * ON_A_PAGE : (page + 1) * ON_A_PAGE].tolist()
         histograms = data.histograms()
         return {
-            "samples": [data.sample(row, epoch=epoch, number=number) for row in here],
+            "samples": [data.sample(row, epoch=epoch, number=number) for row in shown_rows],
             "count": len(rows), "all": len(data.catalogue), "page": page, "last": last, "epoch": epoch, "visit": number,
             "chosen": chosen, "summary": data.summary(), "histograms": histograms, "folders": data.folders(),
             "buckets": [label for label, _ in histograms[0]["bars"]],
@@ -95,14 +95,14 @@ class DataPages:
         """A sample at viewing size: a copy of an image; a clip's own file if it is in a folder of the page."""
         data, row = self._row(request)
         path = data.catalogue.path(row)
-        if path.suffix.lower() == ".mp4" and path.is_file() and self.pages.places.name_of(path) is not None:
+        if path.suffix.lower() == ".mp4" and path.is_file() and self.pages.roots.name_of(path) is not None:
             return image_answer(path, request)
         return _webp(thumbnails.preview_image(data.catalogue, row, data.settings))
 
     def _row(self, request: Request) -> tuple[DataSet, int]:
         data, row = self._wait_for_data(request), parse_whole(request.query_params.get("row", ""))
         if row >= len(data.catalogue):
-            raise OutOfPlace("row")
+            raise OutsideFolders("row")
         return data, row
 
     # --- opening ---
@@ -110,14 +110,14 @@ class DataPages:
     def _wait_for_data(self, request: Request) -> DataSet:
         opening = self._find_opening(request)
         if not opening.wait(60) or opening.data is None:
-            raise OutOfPlace("data")
+            raise OutsideFolders("data")
         return opening.data
 
     def _find_opening(self, request: Request) -> Opening:
         """The data set of a request, opened at first use. Raises MezzotintError for an invalid recipe, DatasetError
         E1948 for data outside of the page's folders."""
         query = request.query_params
-        run = self.pages.places.run(query["run"]) if "run" in query else None
+        run = self.pages.roots.run(query["run"]) if "run" in query else None
         folder = None if run is not None else self._folder(query.get("folder", ""))
         resolution = query.get("resolution", "")
         key = f"{run or ''}|{folder or ''}|{resolution}"
@@ -136,15 +136,15 @@ class DataPages:
         return opening
 
     def _folder(self, text: str) -> Path:
-        """A folder by its name, or by an absolute path inside a folder of the page. Raises OutOfPlace."""
-        places = self.pages.places
-        name = places.name_of(Path(text)) if text.startswith("/") and "\0" not in text else text
-        return places.path("" if name is None else name)
+        """A folder by its name, or by an absolute path inside a folder of the page. Raises OutsideFolders."""
+        roots = self.pages.roots
+        name = roots.name_of(Path(text)) if text.startswith("/") and "\0" not in text else text
+        return roots.path("" if name is None else name)
 
     def _require_inside(self, recipe: Recipe) -> None:
-        places = self.pages.places
+        roots = self.pages.roots
         for path in recipe.data.paths:
-            if not self.any_folder and places.name_of(path) is None:
+            if not self.any_folder and roots.name_of(path) is None:
                 raise DatasetError(
                     f"{path} is outside of the folders of this page; start the page with --data, or with that folder",
                     code="E1948",
@@ -156,11 +156,11 @@ class DataPages:
 
 
 def _recipe_of(run: Path | None, folder: Path | None, resolution: str) -> Recipe:
-    words = [f"data.resolution={resolution}"] if parse_whole(resolution) else []
+    overrides = [f"data.resolution={resolution}"] if parse_whole(resolution) else []
     if run is not None:
-        return resolve_paths(read(inside(run, "recipe.yaml"), words))
+        return resolve_paths(read(inside(run, "recipe.yaml"), overrides))
     assert folder is not None
-    return data_sets.recipe_of(folder, words)
+    return data_sets.recipe_of(folder, overrides)
 
 
 def _webp(content: bytes | None) -> Response:

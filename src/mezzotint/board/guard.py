@@ -108,8 +108,8 @@ class Guard:
         if len(hosts) != 1 or not self.policy.allows_host(hosts[0]):
             return _forbidden("E1942", "this host name is not accepted; see `explain E1942`")
         writes = request.method not in ("GET", "HEAD")
-        own = f"{request.scope.get('scheme', 'http')}://{hosts[0]}"
-        if any(origin != own for origin in origins) or (writes and len(origins) != 1):
+        own_origin = f"{request.scope.get('scheme', 'http')}://{hosts[0]}"
+        if any(origin != own_origin for origin in origins) or (writes and len(origins) != 1):
             return _forbidden("E1942", "the request comes from another page")
         if headers.get("sec-fetch-site", "none") == "cross-site" and (writes or path.startswith("/api/")):
             return _forbidden("E1942", "the request comes from another site")

@@ -20,12 +20,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from mezzotint import __version__, outside
-from mezzotint.board import curves, live, words
+from mezzotint.board import curves, formatting, live
 from mezzotint.board.acting import actions
 from mezzotint.board.answers import HtmlAnswer, JsonAnswer, read_body
 from mezzotint.board.reading import images, runs, tails, values
 from mezzotint.board.reading.metrics import MetricsCache
-from mezzotint.board.reading.places import OutOfPlace, Places, inside
+from mezzotint.board.reading.root_folders import OutsideFolders, RootFolders, inside
 from mezzotint.errors import MezzotintError
 from mezzotint.reports import html_pages
 from mezzotint.settings import counting
@@ -59,7 +59,7 @@ class Rows:
 class Pages:
     """Handlers of the pages Runs, Run and Compare, and what all pages share. read_only: leave out actions."""
 
-    places: Places
+    roots: RootFolders
     read_only: bool = False
     metrics_cache: MetricsCache = field(default_factory=MetricsCache)
     started: actions.StartedProcesses = field(default_factory=actions.StartedProcesses)
@@ -69,11 +69,12 @@ class Pages:
         """Templates with autoescaping and the page's filters."""
         environment = html_pages.templates("mezzotint.board")
         environment.filters |= {
-            "size": counting.format_bytes, "duration": words.duration, "number": words.number, "moment": words.moment,
-            "with_moments": words.with_moments,
-            "unquote": unquote_plus, "count": words.count, "printable": tails.make_printable, "json": to_script_json,
-            "coded": mark_code,
-            "label": lambda name: tails.make_printable(self.places.label(name)),
+            "size": counting.format_bytes, "duration": formatting.format_duration, "number": formatting.format_number,
+            "moment": formatting.format_moment,
+            "with_moments": formatting.mark_moments,
+            "unquote": unquote_plus, "count": formatting.format_count, "printable": tails.make_printable,
+            "json": to_script_json, "coded": mark_code,
+            "label": lambda name: tails.make_printable(self.roots.label(name)),
         }  # fmt: skip
         environment.globals |= {
             "version": __version__,
@@ -101,10 +102,10 @@ class Pages:
     def rows(self) -> list[Rows]:
         """All runs, the last changed first."""
         rows = []
-        for name in self.places.runs():
+        for name in self.roots.runs():
             try:
-                path = self.places.run(name)
-            except OutOfPlace:
+                path = self.roots.run(name)
+            except OutsideFolders:
                 continue  # removed since the folders were searched
             newest = images.newest(path)
             image = "" if newest is None else newest.relative_to(path).as_posix()
@@ -121,51 +122,58 @@ class Pages:
     def runs(self, request: Request) -> Response:
         """The list of runs, or only its rows."""
         name = "_runs.html" if "part" in request.query_params else "runs.html"
-        return self.html(name, rows=self.rows(), folders=self.places.folders, is_cut=self.places.is_cut, here="runs")
+        return self.html(
+            name, rows=self.rows(), folders=self.roots.folders, is_cut=self.roots.is_cut, current_page="runs"
+        )
 
     def compare(self, request: Request) -> Response:
         """Several runs side by side."""
         names, paths = self._selected_runs(request)
         recipes = {name: values.read_tree(path / "recipe.yaml") for name, path in zip(names, paths, strict=True)}
         drawn = {
-            name: images.previews(path).as_json() | {"label": self.places.label(name)}
+            name: images.previews(path).as_json() | {"label": self.roots.label(name)}
             for name, path in zip(names, paths, strict=True)
         }
         rows = [(name, path, self.status(path)) for name, path in zip(names, paths, strict=True)]
         return self.html(
-            "compare.html", rows=rows, names=names, differences=values.differences(recipes), drawn=drawn, here="runs"
+            "compare.html",
+            rows=rows,
+            names=names,
+            differences=values.differences(recipes),
+            drawn=drawn,
+            current_page="runs",
         )
 
     def compared_curves(self, request: Request) -> Response:
         """The curves of several runs."""
         names, paths = self._selected_runs(request)
         tables = {
-            self.places.label(name): self.metrics_cache.metrics(path).table
+            self.roots.label(name): self.metrics_cache.metrics(path).table
             for name, path in zip(names, paths, strict=True)
         }
         return JsonAnswer(curves.compare_charts(tables, **_view(request)))
 
     def _selected_runs(self, request: Request) -> tuple[list[str], list[Path]]:
         names = list(dict.fromkeys(request.query_params.getlist("run")))[:MOST_COMPARED]
-        return names, [self.places.run(name) for name in names]
+        return names, [self.roots.run(name) for name in names]
 
     # --- Run ---
 
     def run(self, request: Request) -> Response:
         """The page of a run."""
         name = request.query_params.get("run", "")
-        path = self.places.run(name)
+        path = self.roots.run(name)
         drawn = images.previews(path).as_json()
-        return self.html("run.html", name=name, path=path, drawn=drawn, here="runs", **self.facts(path))
+        return self.html("run.html", name=name, path=path, drawn=drawn, current_page="runs", **self.facts(path))
 
     def facts(self, path: Path, *parts: str) -> dict[str, Any]:
         """The values of the given parts of a run's page; of all parts without an argument."""
         facts: dict[str, Any] = {}
         for part in parts or PARTS:
-            facts |= self._of_part(path, part)
+            facts |= self._read_part(path, part)
         return facts
 
-    def _of_part(self, path: Path, part: str) -> dict[str, Any]:
+    def _read_part(self, path: Path, part: str) -> dict[str, Any]:
         match part:
             case "facts":
                 status = self.status(path)
@@ -194,22 +202,22 @@ class Pages:
             case "card":
                 return {"card": runs.card(path, runs.history(path))}
             case _:
-                raise OutOfPlace(part)
+                raise OutsideFolders(part)
 
     def part(self, request: Request) -> Response:
         """One part of a run's page."""
         name, part = request.query_params.get("run", ""), request.path_params["part"]
-        path = self.places.run(name)
+        path = self.roots.run(name)
         return self.html(f"_{part}.html", name=name, path=path, **self.facts(path, part))
 
     def run_curves(self, request: Request) -> Response:
         """The charts of a run."""
-        path = self.places.run(request.query_params.get("run", ""))
+        path = self.roots.run(request.query_params.get("run", ""))
         return JsonAnswer(curves.charts(self.metrics_cache.metrics(path), path, **_view(request)))
 
     def previews(self, request: Request) -> Response:
         """The list of a run's previews."""
-        return JsonAnswer(images.previews(self.places.run(request.query_params.get("run", ""))).as_json())
+        return JsonAnswer(images.previews(self.roots.run(request.query_params.get("run", ""))).as_json())
 
     def image_facts(self, request: Request) -> Response:
         """The sampling parameters of an image."""
@@ -220,13 +228,13 @@ class Pages:
         name = request.query_params.get("run")
         if name is None:
             return _stream(self._run_list_state)
-        path = self.places.run(name)
+        path = self.roots.run(name)
         return _stream(lambda: {**live.marks(path), "started": self.started.is_running(path)})
 
     async def act(self, request: Request) -> Response:
         """Performs an action on a run: {run, name}."""
         value = await read_body(request)
-        path = self.places.run(str(value.get("run", "")))
+        path = self.roots.run(str(value.get("run", "")))
         try:
             sentence = await run_in_threadpool(actions.act, path, str(value.get("name", "")), self.started)
         except MezzotintError as error:
@@ -236,9 +244,9 @@ class Pages:
     def _run_list_state(self) -> dict[str, Any]:
         """By run, a value that differs once its row in the list has changed."""
         seen: dict[str, Any] = {}
-        for name in self.places.runs():
-            with suppress(OutOfPlace):
-                path = self.places.run(name)
+        for name in self.roots.runs():
+            with suppress(OutsideFolders):
+                path = self.roots.run(name)
                 seen[name] = live.brief(path), self.started.is_running(path)
         return seen
 
@@ -246,7 +254,7 @@ class Pages:
 
     def _file(self, request: Request) -> Path:
         """The file of a run that a request names."""
-        return inside(self.places.run(request.query_params.get("run", "")), request.query_params.get("file", ""))
+        return inside(self.roots.run(request.query_params.get("run", "")), request.query_params.get("file", ""))
 
     def file(self, request: Request) -> Response:
         """An image or clip of a run; with `small=N` a copy of at most N pixels a side."""
@@ -257,7 +265,7 @@ def image_answer(path: Path, request: Request) -> Response:
     """The response with an image or clip, or a small copy of it; 415 for any other file."""
     side = request.query_params.get("small")
     if side is not None:
-        content = images.downscale(path, min(1024, max(16, words.parse_whole(side, 256))))
+        content = images.downscale(path, min(1024, max(16, formatting.parse_whole(side, 256))))
         if content is None:
             return PlainTextResponse("This file is not a readable image.\n", 415)
         return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=60"})
@@ -307,7 +315,7 @@ def _view(request: Request) -> dict[str, Any]:
         "axis": curves.parse_axis(query.get("axis", "")),
         "begin": curves.parse_position(query.get("from", "")),
         "end": curves.parse_position(query.get("to", "")),
-        "width": min(curves.WIDEST, max(100, words.parse_whole(query.get("width", ""), _WIDTH))),
+        "width": min(curves.WIDEST, max(100, formatting.parse_whole(query.get("width", ""), _WIDTH))),
     }
 
 

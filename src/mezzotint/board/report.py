@@ -44,48 +44,52 @@ def run(arguments: Sequence[str]) -> int:
     path = Path(line.plain[0]).expanduser()
     if not path.is_dir():
         raise RecipeError(f"mezzotint report: there is no folder {path}; name a run or a data set", code="E1943")
-    out = line.path("--out") or Path(f"{path.resolve().name}.html")
+    out = line.get_path("--out") or Path(f"{path.resolve().name}.html")
     replaces = REPLACE.name in line
     durable.refuse_taken(out, replaces=replaces, remedy="give another name with --out=FILE.html")
     try:
-        from mezzotint.board.reading import places
+        from mezzotint.board.reading import root_folders
     except ModuleNotFoundError as error:
         raise RecipeError(f"{_INSTALL} ({error.name} is missing)", code="E1940") from error
-    runs = places.Places.of([path]).runs()
+    runs = root_folders.RootFolders.of([path]).runs()
     if runs and runs != ["0"]:
         first = path / runs[0].partition("/")[2]
-        what = f"mezzotint report: {path} contains runs and is not a run; name one of them, such as {first}"
-        raise RecipeError(what, code="E1943")
-    text, left_out = of_run(path) if runs else of_data(path)
+        message = f"mezzotint report: {path} contains runs and is not a run; name one of them, such as {first}"
+        raise RecipeError(message, code="E1943")
+    text, left_out = render_run(path) if runs else render_data(path)
     durable.write_new(out, text, replaces=replaces, remedy="give another name with --out=FILE.html")
     print(f"{out}: {format_bytes(len(text.encode()))}; {'; '.join(left_out) if left_out else 'nothing was left out'}")
     return 0
 
 
-def of_run(path: Path) -> tuple[str, list[str]]:
+def render_run(path: Path) -> tuple[str, list[str]]:
     """The report of a run, and a list of what it leaves out."""
     from mezzotint.board import curves
     from mezzotint.board.pages import Pages
     from mezzotint.board.reading import images, tails
     from mezzotint.board.reading.metrics import RunMetrics
-    from mezzotint.board.reading.places import Places
+    from mezzotint.board.reading.root_folders import RootFolders
 
-    pages = Pages(Places.of([path]), read_only=True)
+    pages = Pages(RootFolders.of([path]), read_only=True)
     metrics = RunMetrics(path / "metrics.jsonl")
     while metrics.follow(blocks=8):
         pass
     charts = {axis: curves.charts(metrics, path, axis=axis, width=_WIDTH) for axis in ("step", "time", "samples")}
     previews = images.previews(path)
-    kept = dict(_select_fitting(previews.drawn, _IMAGES, lambda name: _image_uri(path / "samples" / f"step-{name}")))
-    drawn = previews.as_json() | {"drawn": sorted(kept), "clips": []}
-    drawn["steps"] = sorted({int(name[:8]) if name[8] == "/" else int(name.partition("/")[0]) for name in kept})
+    embedded_images = dict(
+        _select_fitting(previews.drawn, _IMAGES, lambda name: _image_uri(path / "samples" / f"step-{name}"))
+    )
+    drawn = previews.as_json() | {"drawn": sorted(embedded_images), "clips": []}
+    drawn["steps"] = sorted(
+        {int(name[:8]) if name[8] == "/" else int(name.partition("/")[0]) for name in embedded_images}
+    )
     left_out = []
     most = max((one["count"] for chart in charts["step"]["charts"] for one in chart["series"]), default=0)
     if most > 2 * _WIDTH:
         left_out.append(f"curve points: of {most:,} the lowest and highest of {_WIDTH:,} intervals are kept")
-    if len(kept) < len(previews.drawn):
-        left_out.append(f"{len(previews.drawn) - len(kept)} of {len(previews.drawn)} images")
-    if kept:
+    if len(embedded_images) < len(previews.drawn):
+        left_out.append(f"{len(previews.drawn) - len(embedded_images)} of {len(previews.drawn)} images")
+    if embedded_images:
         left_out.append(f"images larger than {_SIDE} pixels are reduced, and image metadata is left out")
     if previews.clips:
         left_out.append(f"{format_count(len(previews.clips), 'clip')}: shown as a strip of frames")
@@ -93,7 +97,7 @@ def of_run(path: Path) -> tuple[str, list[str]]:
     log = path / "run.log"
     if log.is_file() and not log.is_symlink() and log.stat().st_size > tails.TAIL:
         left_out.append(f"the log before its last {tails.TAIL // 1000} kB")
-    embedded = {"charts": charts, "drawn": drawn, "images": kept}
+    embedded = {"charts": charts, "drawn": drawn, "images": embedded_images}
     facts = pages.facts(path.resolve()) | {
         "name": "",
         "path": path.resolve(),
@@ -104,11 +108,11 @@ def of_run(path: Path) -> tuple[str, list[str]]:
     return _render_file(pages, embedded, left_out, facts), left_out
 
 
-def of_data(path: Path) -> tuple[str, list[str]]:
+def render_data(path: Path) -> tuple[str, list[str]]:
     """The report of a data set, and a list of what it leaves out. Raises DatasetError."""
     from mezzotint.board.pages import Pages
     from mezzotint.board.reading import data_sets
-    from mezzotint.board.reading.places import Places
+    from mezzotint.board.reading.root_folders import RootFolders
     from mezzotint.board.reading.tails import make_printable
     from mezzotint.data.catalogue import thumbnails
 
@@ -130,7 +134,7 @@ def of_data(path: Path) -> tuple[str, list[str]]:
         "thumbs": thumbs, "all": total, "summary": data.summary(), "histograms": data.histograms(), "query": "",
         "roots": [make_printable(str(root)) for root in data.catalogue.roots],
     }  # fmt: skip
-    return _render_file(Pages(Places.of([path]), read_only=True), {}, left_out, facts), left_out
+    return _render_file(Pages(RootFolders.of([path]), read_only=True), {}, left_out, facts), left_out
 
 
 def _links_out_of(run: Path) -> list[str]:
@@ -163,8 +167,8 @@ def _select_fitting(names: Sequence[str], room: int, uri_of: Callable[[str], str
     """(name, data URI) of as many images as fit into `room` bytes: whole steps, first the last and the first one, then
     evenly spread ones. Unreadable images are skipped."""
     steps = sorted({name.partition("/")[0] for name in names})
-    for place in _spread_indices(len(steps), len(steps)):
-        uris = [(name, uri_of(name)) for name in names if name.startswith(f"{steps[place]}/")]
+    for index in _spread_indices(len(steps), len(steps)):
+        uris = [(name, uri_of(name)) for name in names if name.startswith(f"{steps[index]}/")]
         room -= sum(len(uri) for _, uri in uris)
         if room < 0:
             return
@@ -183,8 +187,8 @@ def _spread_indices(total: int, most: int) -> list[int]:
     step = total
     while step > 1 and len(chosen) < min(total, most):
         step = -(-step // 2)
-        for place in range(0, total, step):
-            chosen.setdefault(place)
+        for index in range(0, total, step):
+            chosen.setdefault(index)
     return list(chosen)[:most]
 
 

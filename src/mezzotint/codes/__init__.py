@@ -6,5 +6,5 @@ group `mezzotint.codes` add the codes that only they raise. `settings.reference.
 test compares with the source. From outside: only `SEE_MESSAGE`.
 """
 
-SEE_MESSAGE = "The error's message names the place and what to do."
+SEE_MESSAGE = "The error's message names the setting or file, and what to do."
 """Printed for codes without a paragraph."""

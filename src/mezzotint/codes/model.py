@@ -4,7 +4,7 @@ from __future__ import annotations
 
 CODES: dict[str, str] = {
     "E1400": "The model's files cannot be used.",
-    "E1401": "A model file or folder is not where the recipe says.\n"
+    "E1401": "A model file or folder of the recipe does not exist.\n"
     "`model.path` is a folder in diffusers' layout, a single file, or the name of a model that ships with Mezzotint. "
     "Relative paths are looked up next to the recipe, then in the current folder.",
     "E1402": "A weights file cannot be read as safetensors.\n"
@@ -31,9 +31,9 @@ CODES: dict[str, str] = {
     "Such a file is a program. An isolated process reads only tensors from it, with limits on memory and time. Most "
     "models are published as safetensors, too.",
     "E1412": "The folder of run.export.folder holds a model that no run of Mezzotint wrote.",
-    "E1413": "A Stable Diffusion 2 file does not say what it predicts.\n"
+    "E1413": "A Stable Diffusion 2 file does not specify its prediction.\n"
     "768-pixel models predict the velocity, 512-pixel base models the noise, with the same tensors. Neither the "
-    "file's header (ModelSpec) nor a .yaml next to it says which it is.",
+    "file's header (ModelSpec) nor a .yaml next to it specifies it.",
     "E1414": "No shipped configuration fits a single file's tensors, or `model.config` belongs to another model.\n"
     "`model.config` is a folder with the file's configurations, tokenizer and scheduler in diffusers' layout.",
     "E1415": "`model.ema_weights: use` needs averaged weights (`model_ema.*`) that the file does not have.\n"
@@ -62,7 +62,7 @@ CODES: dict[str, str] = {
     "E1440": "The adapter to continue from does not fit the recipe, or cannot be trained.\n"
     "It has other layers, another rank or kind, is a DoRA of a LoHa or LoKr, or has convolutions in three factors. "
     "`mezzotint resize` converts any adapter to a plain LoRA.",
-    "E1441": "An adapter file does not say which model its layer names belong to.\n"
+    "E1441": "An adapter file does not identify the model of its layer names.\n"
     "For SD 1, SD 2 and SDXL the name of a shipped model is enough (sd1, sd2, sdxl).",
     "E1442": "The base of an adapter must be a whole model.",
     "E1443": "A strength (`FILE:0.8`) was given for a file that is not an adapter.",
@@ -89,7 +89,7 @@ CODES: dict[str, str] = {
     "ends in pure noise has no posterior variance at its last timestep.",
     "E1466": "The packages of the extra `video` are not installed.\n"
     "They are PyAV for clips, ftfy and Beautiful Soup for cleaned captions.",
-    "E1467": "PyAV can write neither H.264 nor MPEG-4 here.\nThe wheels of `av` contain both.",
+    "E1467": "PyAV can write neither H.264 nor MPEG-4.\nThe wheels of `av` contain both.",
     "E1470": "A token of `model.tokens` is already a token of the model's tokenizer.\n"
     "Its row would be shared with every caption that contains it.",
     "E1471": "A file of `model.tokens.files` or --embedding contains no learned token.\n"

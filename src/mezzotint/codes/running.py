@@ -29,7 +29,7 @@ CODES: dict[str, str] = {
     "On a GPU `run.deterministic=true` selects deterministic kernels; on a CPU this is a bug.",
     "E1518": "`mezzotint prove` could not compare.\nOne of its short runs failed, or it was started by a launcher.",
     "E1519": "Images that are one latent wide at the network's lowest resolution give wrong results in bf16 on a CPU.\n"
-    "torch's convolution with a stride of 2 is wrong there (measured with torch 2.13).",
+    "torch's convolution with a stride of 2 is wrong in bf16 (measured with torch 2.13).",
     "E1520": "The run folder vanished, was replaced, or became read-only while the run wrote to it.\n"
     "The run ended within a step and created nothing there. Restore the folder, or start again with another "
     "run.folder.",
@@ -86,12 +86,12 @@ CODES: dict[str, str] = {
     "It was killed (often because memory or shared memory, /dev/shm, ran out) or crashed while decoding. The next "
     "start continues from the newest checkpoint. data.workers=0 loads in the training process.",
     "E1820": "More images than data.max_skipped allows turned out to be damaged during the run.\n"
-    "With data.on_corrupt=zero_weight they keep their places with weight 0; up to 20 are always allowed.",
+    "With data.on_corrupt=zero_weight they stay in their batches with weight 0; up to 20 are always allowed.",
     "E1830": "`optim.in_backward` works in one process only: several must sum their gradients first.\n"
     "`run.runtime=fsdp` shards the weights instead.",
     "E1831": "An image turned out to be damaged when it was first decoded.\n"
     "With data.verify=on_first_use, images are not decoded before. Repair or remove it, set data.verify=on_start, "
-    "which decodes every image before the run, or data.on_corrupt=zero_weight, which gives its place weight 0.",
+    "which decodes every image before the run, or data.on_corrupt=zero_weight, which gives it weight 0.",
     "E1840": "The package that reads this kind of object storage address is not installed.\n"
     "s3 needs 'mezzotint[object-storage]'; other schemes need their fsspec package: gcsfs for gs://, adlfs for az://.",
     "E1841": "Something on object storage cannot be read.\n"

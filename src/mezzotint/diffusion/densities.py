@@ -32,14 +32,14 @@ def from_normals(settings: FlowSettings, normals: Numbers) -> Numbers:
     """σ of a density that is a function of a normal number."""
     match settings.density:
         case "logit-normal":
-            at = settings.mean + settings.std * normals
+            logits = settings.mean + settings.std * normals
         case "sigmoid":
-            at = settings.sigmoid_scale * normals
+            logits = settings.sigmoid_scale * normals
         case "log-snr":  # ln SNR = 2 ln((1 − σ)/σ)
-            at = -0.5 * (settings.mean + settings.std * normals)
+            logits = -0.5 * (settings.mean + settings.std * normals)
         case other:
             raise AssertionError(other)
-    return 1.0 / (1.0 + np.exp(-at))
+    return 1.0 / (1.0 + np.exp(-logits))
 
 
 def from_uniforms(settings: FlowSettings, uniforms: Numbers) -> Numbers:

@@ -70,11 +70,11 @@ class FlowObjective(Objective):
     def noise_at(self, x_0: Tensor, draws: StepDraws, timesteps: Tensor, sigma: Tensor | None = None) -> Noised:
         """See Objective: timestep t is σ = t/1000, whichever levels are trained. sigma: (B,) levels to use instead."""
         x_0 = x_0.float()
-        eps, shown = self._noises(x_0, draws)
+        eps, input_noise = self._noises(x_0, draws)
         count = self.schedule.num_timesteps
         level = timesteps.float() / count if sigma is None else sigma
-        at = expand_to(level, x_0.ndim)
-        x_t = (1.0 - at) * x_0 + at * shown
+        expanded_sigma = expand_to(level, x_0.ndim)
+        x_t = (1.0 - expanded_sigma) * x_0 + expanded_sigma * input_noise
         return Noised(x_0, eps, x_t, x_t, level * count, level=level)
 
     def target(self, noised: Noised) -> Tensor:
@@ -111,11 +111,12 @@ class FlowObjective(Objective):
         return super()._error(x_0, noised.x_0, noised)
 
 
-def with_first_frame(noised: Noised, begun: Tensor) -> Noised:
-    """The same with the first latent frame of some clips without noise. begun: which clips, (B,) bool on the device."""
-    clean = begun[:, None, None, None, None] & _is_first(noised.x_0)
+def with_first_frame(noised: Noised, has_first_frame: Tensor) -> Noised:
+    """The same with the first latent frame of some clips without noise. has_first_frame: which clips, (B,) bool on the
+    device."""
+    clean = has_first_frame[:, None, None, None, None] & _is_first(noised.x_0)
     x_t = torch.where(clean, noised.x_0, noised.x_t)
-    return replace(noised, x_t=x_t, model_input=x_t, begun=begun)
+    return replace(noised, x_t=x_t, model_input=x_t, has_first_frame=has_first_frame)
 
 
 def _is_first(x: Tensor) -> Tensor:
@@ -124,11 +125,11 @@ def _is_first(x: Tensor) -> Tensor:
 
 
 def _mask_first_frame(noised: Noised, mask: Tensor | None) -> Tensor | None:
-    if noised.begun is None:
+    if noised.has_first_frame is None:
         return mask
     frames = noised.x_0.shape[2]
     rest = (~_is_first(noised.x_0)).float() * (frames / (frames - 1))
-    counting = torch.where(noised.begun[:, None, None, None, None], rest, 1.0)
+    counting = torch.where(noised.has_first_frame[:, None, None, None, None], rest, 1.0)
     return counting if mask is None else counting * mask
 
 

@@ -44,9 +44,9 @@ class LearnedRange:
 
     def __init__(self, schedule: Schedule, kind: str) -> None:
         if schedule.zero_terminal or kind not in ("epsilon", "v", "x0"):
-            what = "its schedule ends in pure noise" if schedule.zero_terminal else f"it predicts {kind!r}"
+            reason = "its schedule ends in pure noise" if schedule.zero_terminal else f"it predicts {kind!r}"
             raise RecipeError(
-                f"this model's denoiser learns its variance, for which there is no rule where {what}; leave "
+                f"this model's denoiser learns its variance, for which there is no rule where {reason}; leave "
                 "objective.zero_terminal_snr and model.prediction as the model has them, or train without the variance",
                 code="E1465",
             )

@@ -58,7 +58,7 @@ class StepDraws:
 
 
 class SampleLoss(Protocol):
-    """The loss of each sample, (B,) float32, in the place of `objective.loss`. predicted, target: (B, C, *spatial)
+    """The loss of each sample, (B,) float32, instead of `objective.loss`. predicted, target: (B, C, *spatial)
     float32. timesteps, weight: (B,) float32. mask: (B, *spatial), which latents count, or None."""
 
     def __call__(
@@ -81,7 +81,7 @@ class Objective:
         self.prediction = prediction
         _check_rescaled(settings, self.parameterization)
         self._plain = schedule
-        self.schedule = schedule.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
+        self.schedule = schedule.rescale_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
         self._range = _resolve_range(settings.timesteps, schedule.num_timesteps)
         self._shares = _biased_shares(settings.timestep_bias, self._range, schedule.num_timesteps)
         self._sigma = self.schedule.sigma
@@ -102,7 +102,7 @@ class Objective:
         _check_rescaled(settings, self.parameterization)
         if settings.zero_terminal_snr != self.settings.zero_terminal_snr:
             plain = self._plain
-            self.schedule = plain.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else plain
+            self.schedule = plain.rescale_to_zero_terminal_snr() if settings.zero_terminal_snr else plain
             self._sigma = self.schedule.sigma
             self._learned_range = None
         self.settings = settings
@@ -119,7 +119,7 @@ class Objective:
             # on the host: the logarithm is the same on every machine
             normals = noise.normal(torch.from_numpy(draws.timestep.view(np.int64)), ())
             sigma = preconditioning.log_normal(normals, mean=mean, std=std).to(x_0.device, non_blocking=True)
-            nearest = preconditioning.nearest(self._sigma, sigma)
+            nearest = preconditioning.find_nearest(self._sigma, sigma)
             return self.noise_at(x_0, draws, nearest, sigma if self.parameterization.takes_log_sigma else None)
         if self._shares is None:
             drawn = timesteps.draw(draws.timestep, *self._range)
@@ -135,14 +135,14 @@ class Objective:
         the same at all positions and frames; it is part of the noise, and so of the target. x_t and noise are float32.
         """
         x_0, form = x_0.float(), self.parameterization
-        eps, shown = self._noises(x_0, draws)
-        at = self._sigma[timesteps] if sigma is None else sigma
-        model_t = form.model_t(at, timesteps)
+        eps, input_noise = self._noises(x_0, draws)
+        sigmas = self._sigma[timesteps] if sigma is None else sigma
+        model_t = form.model_t(sigmas, timesteps)
         if form.in_sigma:
-            x_sigma = x_0 + expand_to(at, x_0.ndim) * shown
-            return Noised(x_0, eps, x_sigma, form.model_input(x_sigma, at), model_t, level=at)
+            x_sigma = x_0 + expand_to(sigmas, x_0.ndim) * input_noise
+            return Noised(x_0, eps, x_sigma, form.model_input(x_sigma, sigmas), model_t, level=sigmas)
         alpha_bar = self.schedule.alpha_bar[timesteps] if sigma is None else 1.0 / (1.0 + sigma**2)
-        x_t = prediction.add_noise(x_0, shown, alpha_bar)
+        x_t = prediction.add_noise(x_0, input_noise, alpha_bar)
         return Noised(x_0, eps, x_t, x_t, model_t, level=timesteps.float() if sigma is None else sigma)
 
     def _noises(self, x_0: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:
@@ -255,7 +255,7 @@ class Objective:
 
     def timestep(self, noised: Noised) -> Tensor:
         """The timestep of each sample, (B,) float32; for levels in σ the nearest one."""
-        return preconditioning.nearest(self._sigma, noised.level).float() if self._has_sigma else noised.level
+        return preconditioning.find_nearest(self._sigma, noised.level).float() if self._has_sigma else noised.level
 
 
 def _resolve_range(span: tuple[int, int], num_timesteps: int) -> tuple[int, int]:

@@ -60,13 +60,13 @@ class Parameterization:
         return self.time_input == "log-sigma"
 
     @property
-    def solved(self) -> str:
+    def solver_prediction(self) -> str:
         """The prediction that solvers work with: for networks parameterized by σ that of `as_velocity`."""
         return "v" if self.in_sigma else self.prediction
 
     def factors(self, sigma: Tensor) -> preconditioning.Scaling:
         """The factors of a network parameterized by σ."""
-        return preconditioning.scaling(cast(ScalingName, self.prediction), sigma, sigma_data=self.sigma_data)
+        return preconditioning.compute_scaling(cast(ScalingName, self.prediction), sigma, sigma_data=self.sigma_data)
 
     def model_input(self, x_sigma: Tensor, sigma: Tensor) -> Tensor:
         """c_in x_σ. x_sigma: (B, C, …) float32; sigma: (B,)."""
@@ -79,18 +79,20 @@ class Parameterization:
     def target(self, x_0: Tensor, eps: Tensor, sigma: Tensor) -> Tensor:
         """The target of a network parameterized by σ, (x_0 − c_skip x_σ)/c_out with x_σ = x_0 + σ ε, float32; written
         to avoid division by small numbers."""
-        x_0, eps, at = x_0.float(), eps.float(), expand_to(sigma, x_0.ndim)
+        x_0, eps, expanded_sigma = x_0.float(), eps.float(), expand_to(sigma, x_0.ndim)
         match self.prediction:
             case "epsilon-unscaled":
                 return eps
             case "v-edm":
-                return (eps - at * x_0) / (at**2 + 1.0).sqrt()
+                return (eps - expanded_sigma * x_0) / (expanded_sigma**2 + 1.0).sqrt()
             case "edm":
-                return (at * x_0 / self.sigma_data - self.sigma_data * eps) / (at**2 + self.sigma_data**2).sqrt()
+                return (expanded_sigma * x_0 / self.sigma_data - self.sigma_data * eps) / (
+                    expanded_sigma**2 + self.sigma_data**2
+                ).sqrt()
             case _:
                 raise AssertionError(self.prediction)
 
-    def seen(self, x_t: Tensor, t: Tensor, schedule: Schedule) -> tuple[Tensor, Tensor]:
+    def make_inputs(self, x_t: Tensor, t: Tensor, schedule: Schedule) -> tuple[Tensor, Tensor]:
         """The network's input and time input at x_t while sampling. t: (B,), possibly between timesteps. Returns the
         input and (B,)."""
         if not self.in_sigma and not self.takes_log_sigma:
@@ -107,11 +109,11 @@ class Parameterization:
         if not self.in_sigma:
             return output
         sigma = sigma_at(t, schedule)
-        root, at = expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), expand_to(sigma, x_t.ndim)
+        root, expanded_sigma = expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), expand_to(sigma, x_t.ndim)
         x_sigma = x_t.float() * root
         x_0 = preconditioning.denoise(output, x_sigma, self.factors(sigma))
         # √ᾱ = 1/root, √(1 − ᾱ) = σ/root, and x_t = √ᾱ x_σ
-        return (x_t.float() - root * x_0) / at
+        return (x_t.float() - root * x_0) / expanded_sigma
 
 
 def sigma_at(t: Tensor, schedule: Schedule) -> Tensor:

@@ -28,20 +28,20 @@ class Scaling:
     c_noise: Tensor
 
 
-def scaling(kind: ScalingName, sigma: Tensor, *, sigma_data: float = 0.5) -> Scaling:
+def compute_scaling(kind: ScalingName, sigma: Tensor, *, sigma_data: float = 0.5) -> Scaling:
     """The factors of a kind of network. sigma_data: σ_d, the standard deviation of clean latents, only for "edm".
 
     "epsilon": predicts ε. "v": predicts v. "edm": preconditioned for σ_d (Karras et al. 2022, table 1). "v-edm": as
     "v", with the time input ¼ ln σ. "epsilon-unscaled": predicts ε from an unscaled input, MindONE's `EpsScaling2`.
-    c_noise is σ for discrete models, whose time input is the index of the nearest σ in the table (`nearest`). Raises
-    ValueError for another kind.
+    c_noise is σ for discrete models, whose time input is the index of the nearest σ in the table (`find_nearest`).
+    Raises ValueError for another kind.
     """
-    one, root = torch.ones_like(sigma), (sigma**2 + 1.0).sqrt()
+    ones, root = torch.ones_like(sigma), (sigma**2 + 1.0).sqrt()
     match kind:
         case "epsilon":
-            return Scaling(one, -sigma, 1.0 / root, sigma)
+            return Scaling(ones, -sigma, 1.0 / root, sigma)
         case "epsilon-unscaled":
-            return Scaling(one, -sigma, one, sigma)
+            return Scaling(ones, -sigma, ones, sigma)
         case "v" | "v-edm":
             c_noise = sigma if kind == "v" else 0.25 * sigma.log()
             return Scaling(1.0 / (sigma**2 + 1.0), -sigma / root, 1.0 / root, c_noise)
@@ -61,7 +61,7 @@ def denoise(network_output: Tensor, x_sigma: Tensor, factors: Scaling) -> Tensor
     return skip * x_sigma.float() + out * network_output.float()
 
 
-def nearest(table: Tensor, sigma: Tensor) -> Tensor:
+def find_nearest(table: Tensor, sigma: Tensor) -> Tensor:
     """The index of the nearest entry of a table (T,) for each σ, by absolute difference; the lower index in a tie.
     int64."""
     return (sigma.reshape(-1, 1) - table.reshape(1, -1)).abs().argmin(dim=1).reshape(sigma.shape)

@@ -60,8 +60,8 @@ class Schedule:
     def squared_cosine(cls, num_timesteps: int = 1000, max_beta: float = 0.999) -> Self:
         """ᾱ along a squared cosine, β at most max_beta (Nichol and Dhariwal 2021, arXiv:2102.09672, eq. 17)."""
 
-        def alpha_bar(at: float) -> float:
-            return math.cos((at + 0.008) / 1.008 * math.pi / 2) ** 2
+        def alpha_bar(share: float) -> float:
+            return math.cos((share + 0.008) / 1.008 * math.pi / 2) ** 2
 
         ends = [alpha_bar(t / num_timesteps) for t in range(num_timesteps + 1)]
         return cls.from_betas([min(1 - after / before, max_beta) for before, after in pairwise(ends)])
@@ -76,7 +76,7 @@ class Schedule:
         """
         schedule = cls._before_rescaling(config)
         # not skipped for a table that already ends in pure noise: diffusers rescales, and rounds, once more
-        return schedule._rescaled() if config.get("rescale_betas_zero_snr") else schedule
+        return schedule._rescale() if config.get("rescale_betas_zero_snr") else schedule
 
     @classmethod
     def _before_rescaling(cls, config: Mapping[str, Any]) -> Self:
@@ -102,12 +102,12 @@ class Schedule:
                 supported = "linear, scaled_linear, squaredcos_cap_v2"
                 raise _config_error(f"unknown beta_schedule {other!r}; use one of {supported}, or set trained_betas")
 
-    def rescaled_to_zero_terminal_snr(self) -> Self:
+    def rescale_to_zero_terminal_snr(self) -> Self:
         """√ᾱ shifted and scaled to end at 0 with the first value unchanged (Lin et al. 2023, arXiv:2305.08891,
         algorithm 1). A schedule that already ends in pure noise is returned unchanged."""
-        return self if self.zero_terminal else self._rescaled().to(self.alpha_bar.device)
+        return self if self.zero_terminal else self._rescale().to(self.alpha_bar.device)
 
-    def _rescaled(self) -> Self:
+    def _rescale(self) -> Self:
         root = self.alpha_bar.cpu().sqrt()
         root = (root - root[-1]) * (root[0] / (root[0] - root[-1]))
         return self.from_betas(_betas_of(root**2))

@@ -112,7 +112,7 @@ class ModelFamily(ABC):
         assert only is None or set(only) <= set(cls.spec.parts), only
         parts = [part for part in files.parts if only is None or part in only]
         networks = {part: files.network(part, (forms or {}).get(part, FLOAT32)) for part in parts}
-        with converting_config_errors(files.settings.described_by):
+        with converting_config_errors(files.settings.config_source):
             return cls(files, networks)
 
     @classmethod
@@ -169,14 +169,14 @@ class ModelFamily(ABC):
         raise WeightsError("model.clip_skip does not apply to this model family; remove it", code="E1409")
 
     def add_learned_tokens(
-        self, words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]
+        self, initial_words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]
     ) -> None:
         """Adds learned tokens (textual inversion) to the loaded text encoders; `parts()` then has their embeddings as
         "tokens". Only for families that train "tokens".
 
-        words: placeholder words, and the words that initialize them, with `vectors` tokens each. rows: embeddings of
-        further words, (n, D) by text encoder. Raises WeightsError E1470 for a word that is a token already, E1472 for
-        embeddings of other encoders.
+        initial_words: of each new token, which has `vectors` embeddings. rows: embeddings of further tokens, (n, D) by
+        text encoder. Raises WeightsError E1470 for a name that is a token already, E1472 for embeddings of other
+        encoders.
         """
         raise AssertionError("this family has no learned tokens")
 

@@ -68,21 +68,21 @@ class Files(FlowFiles):
 
     def require_trainable(self) -> None:
         """See ModelFiles: schnell needs `model.flux.distilled`, and takes no guidance."""
-        own = self.settings.own(FluxSettings)
+        flux = self.settings.get_section(FluxSettings)
         if self.is_dev:
             return
         no_guidance = "model.flux.guidance=null"
-        if not own.distilled:
-            also = f" and {no_guidance}" if own.guidance is not None else ""
+        if not flux.distilled:
+            also = f" and {no_guidance}" if flux.guidance is not None else ""
             raise WeightsError(
                 f"{self.root}: FLUX.1-schnell is a distilled model (guidance_embeds is false in its configuration); "
                 "training it destroys its 4-step sampling. Train FLUX.1-dev, whose adapters also work with schnell, "
                 f"or set model.flux.distilled=true{also}",
                 code="E1221",
             )
-        if own.guidance is not None:
+        if flux.guidance is not None:
             raise WeightsError(
-                f"{self.root}: FLUX.1-schnell takes no guidance, got model.flux.guidance={own.guidance:g}; "
+                f"{self.root}: FLUX.1-schnell takes no guidance, got model.flux.guidance={flux.guidance:g}; "
                 f"set {no_guidance}",
                 code="E1220",
             )
@@ -97,7 +97,7 @@ class Files(FlowFiles):
         if part != _T5:
             return super().length(part)
         usual = _TOKENS if self.is_dev else _SCHNELL_TOKENS
-        return self.settings.own(FluxSettings).t5_tokens or usual
+        return self.settings.get_section(FluxSettings).t5_tokens or usual
 
     def text_shape(self) -> tuple[int, int]:
         """See ModelFiles."""
@@ -115,7 +115,7 @@ class Family(FlowFamily):
         super().__init__(files, parts)
         assert isinstance(files, Files)
         self.takes_guidance = files.is_dev
-        scale = files.settings.own(FluxSettings).guidance
+        scale = files.settings.get_section(FluxSettings).guidance
         self._guidance = _DEFAULT_GUIDANCE if scale is None else scale
 
     def refuse_guidance(self, scale: float) -> None:

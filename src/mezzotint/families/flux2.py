@@ -75,7 +75,7 @@ class Files(FlowFiles):
 
     def require_trainable(self) -> None:
         """See ModelFiles: a distilled model needs `model.flux2.distilled`."""
-        if self.is_distilled and not self.settings.own(Flux2Settings).distilled:
+        if self.is_distilled and not self.settings.get_section(Flux2Settings).distilled:
             raise WeightsError(
                 f"{self.root}: this FLUX.2 Klein is a distilled model (is_distilled in model_index.json); training it "
                 "destroys its 4-step sampling. Train the base model, or set model.flux2.distilled=true",
@@ -85,19 +85,22 @@ class Files(FlowFiles):
     def tokenizer(self, part: str) -> Any:
         """See FlowFiles. Raises WeightsError E1409 for an unknown chat template."""
         tokenizer = super().tokenizer(part)
-        if not self.settings.own(Flux2Settings).ignore_chat_template:
+        if not self.settings.get_section(Flux2Settings).ignore_chat_template:
             folder, setting = self.root / self.spec.tokenizers[part], "model.flux2.ignore_chat_template"
             qwen3.require_known_template(tokenizer, folder, setting=setting)
         return tokenizer
 
     def length(self, part: str) -> int:
         """See FlowFiles."""
-        return self.settings.own(Flux2Settings).text_tokens
+        return self.settings.get_section(Flux2Settings).text_tokens
 
     @property
     def text_layers(self) -> tuple[int, ...]:
         """Layers of Qwen3 whose states are the text. Raises WeightsError E1093 for a layer that it lacks."""
-        chosen, count = self.settings.own(Flux2Settings).text_layers, int(self.configs[_QWEN]["num_hidden_layers"])
+        chosen, count = (
+            self.settings.get_section(Flux2Settings).text_layers,
+            int(self.configs[_QWEN]["num_hidden_layers"]),
+        )
         if max(chosen) > count:
             raise WeightsError(
                 f"model.flux2.text_layers has layer {max(chosen)}, but this folder's Qwen3 has {count} layers; remove "
@@ -145,13 +148,13 @@ class Family(Standardized, FlowFamily):
                 code="E1220",
             )
 
-    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+    def scale_moments(self, mean: Tensor, std: Tensor) -> Tensor:
         """See FlowFamily: folded, then standardized per channel."""
-        return super().scaled(fold_latents(mean), fold_latents(std))
+        return super().scale_moments(fold_latents(mean), fold_latents(std))
 
-    def raw(self, latents: Tensor) -> Tensor:
+    def unscale_latents(self, latents: Tensor) -> Tensor:
         """See FlowFamily."""
-        return unfold_latents(super().raw(latents))
+        return unfold_latents(super().unscale_latents(latents))
 
     def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """See Standardized: of folded latents, (1, C, 1, 1) float32."""

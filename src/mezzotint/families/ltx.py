@@ -65,7 +65,7 @@ class Files(FlowFiles):
 
     def length(self, part: str) -> int:
         """See FlowFiles."""
-        return self.settings.own(LTXSettings).text_tokens
+        return self.settings.get_section(LTXSettings).text_tokens
 
     def text_shape(self) -> tuple[int, int]:
         """See ModelFiles."""
@@ -95,8 +95,8 @@ class Family(ClipFamily):
         self._is_later = files.is_later
         schedule = cast(FlowSchedule, self.schedule)
         self.schedule = replace(schedule, tokens=replace(schedule.tokens, slow_start=self._is_later))
-        own = files.settings.own(LTXSettings)
-        self._rate, self.first_frame_prob = own.frame_rate, own.first_frame_prob
+        settings = files.settings.get_section(LTXSettings)
+        self._rate, self.first_frame_prob = settings.frame_rate, settings.first_frame_prob
         self._has_decoder_timestep = self._configs["vae"].get("timestep_conditioning") is True
 
     def grid_of(self, files: FolderFiles) -> Grid:
@@ -107,12 +107,12 @@ class Family(ClipFamily):
         frames = vae.get("temporal_compression_ratio") or vae["patch_size_t"] * halvings
         return Grid(int(vae.get("latent_channels", 128)), int(pixels), int(frames), exact=True)
 
-    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+    def scale_moments(self, mean: Tensor, std: Tensor) -> Tensor:
         """See FlowFamily: by the statistics in the VAE's weights."""
         center, spread = self._statistics(mean)
         return torch.cat(((mean - center) * self._scale / spread, std * self._scale / spread), dim=1)
 
-    def raw(self, latents: Tensor) -> Tensor:
+    def unscale_latents(self, latents: Tensor) -> Tensor:
         """See FlowFamily."""
         center, spread = self._statistics(latents)
         return latents * spread / self._scale + center
@@ -147,7 +147,7 @@ class Family(ClipFamily):
         velocity = net(
             hidden_states=cast_like_parameters(x.flatten(2).transpose(1, 2), net),
             encoder_hidden_states=cast_like_parameters(text.states, net),
-            timestep=noised.model_t if noised.begun is None else self.token_times(noised),
+            timestep=noised.model_t if noised.has_first_frame is None else self.token_times(noised),
             encoder_attention_mask=text.mask,
             num_frames=frames,
             height=height,

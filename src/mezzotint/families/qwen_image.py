@@ -54,7 +54,7 @@ class Files(FlowFiles):
 
     def length(self, part: str) -> int:
         """See FlowFiles: with the template's prefix."""
-        return _PREFIX_TOKENS + self.settings.own(QwenImageSettings).text_tokens
+        return _PREFIX_TOKENS + self.settings.get_section(QwenImageSettings).text_tokens
 
     def text_shape(self) -> tuple[int, int]:
         """See ModelFiles."""

@@ -80,7 +80,7 @@ class Files(FlowFiles):
         return ("norm_out.linear", f"transformer_blocks.{max(blocks, default=0)}.norm1_context.linear")
 
     @classmethod
-    def absent(cls, folder: ModelFolder) -> Collection[str]:
+    def find_absent_parts(cls, folder: ModelFolder) -> Collection[str]:
         """See FlowFiles: T5, if model_index.json or the folder has none."""
         named = folder.index.get(_T5)
         return () if isinstance(named, list) and any(named) and folder.has(_T5) else (_T5,)
@@ -101,16 +101,16 @@ class Files(FlowFiles):
 
     def length(self, part: str) -> int:
         """See FlowFiles."""
-        return self.settings.own(SD3Settings).t5_tokens if part == _T5 else super().length(part)
+        return self.settings.get_section(SD3Settings).t5_tokens if part == _T5 else super().length(part)
 
     def text_shape(self) -> tuple[int, int]:
         """See ModelFiles."""
-        length = self.length(_CLIPS[0]) + self.settings.own(SD3Settings).t5_tokens
+        length = self.length(_CLIPS[0]) + self.settings.get_section(SD3Settings).t5_tokens
         return length, int(self.configs["denoiser"]["joint_attention_dim"])
 
     def text_identity(self) -> str:
         """See FlowFiles, with the zeros that replace a missing T5."""
-        tokens = self.settings.own(SD3Settings).t5_tokens
+        tokens = self.settings.get_section(SD3Settings).t5_tokens
         return super().text_identity() + ("" if _T5 in self.configs else f" zeros={tokens}")
 
     def notes(self, parts: Collection[str]) -> Iterator[str]:

@@ -45,7 +45,7 @@ class Files(StableFiles):
     fewest_layers = 2
 
     @classmethod
-    def absent(cls, folder: ModelFolder) -> Collection[str]:
+    def find_absent_parts(cls, folder: ModelFolder) -> Collection[str]:
         """See StableFiles: the refiner has no first text encoder, according to model_index.json."""
         first = folder.index.get("text_encoder")
         return ("text_encoder",) if not isinstance(first, list) or not any(first) else ()

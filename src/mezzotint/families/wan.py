@@ -70,7 +70,7 @@ class Files(FlowFiles):
     refused: ClassVar = {"WanImageToVideoPipeline": "an image-to-video model"}
 
     @classmethod
-    def absent(cls, folder: ModelFolder) -> Collection[str]:
+    def find_absent_parts(cls, folder: ModelFolder) -> Collection[str]:
         """See FlowFiles: the second denoiser, except in Wan 2.2 A14B."""
         second = folder.index.get("transformer_2")
         return () if isinstance(second, list) and any(second) else (_LOW,)
@@ -91,7 +91,7 @@ class Files(FlowFiles):
     def _with_low_noise(self) -> Files:
         """The same with the second denoiser's file, if the recipe names one. Raises WeightsError E1401, E1402, E1478,
         and E1481 for a model with one denoiser."""
-        path = self.settings.own(WanSettings).low_noise
+        path = self.settings.get_section(WanSettings).low_noise
         if path is None or self.settings.weights == "random":
             return self
         if "high_noise" in path.name and "low_noise" in self.settings.path.name:
@@ -110,13 +110,13 @@ class Files(FlowFiles):
             )
         network, config = self.spec.networks[_LOW], self.configs[_LOW]
         part = FilePart(DENOISER), network, config, self.shapes(_LOW)
-        stored = originals.open_original(path, {_LOW: part}, what=self.spec.called).stored(_LOW)
+        stored = originals.open_original(path, {_LOW: part}, model_name=self.spec.label).open_part(_LOW)
         return self.with_standalone({_LOW: StandalonePart(path, path, stored, config, self.where(_LOW))})
 
     @classmethod
     def parts_in_file(cls, settings: ModelSettings) -> Mapping[str, FilePart]:
         """See FlowFiles: of two denoisers the trained one, unless each has its file."""
-        is_second = settings.train == (_LOW,) and settings.own(WanSettings).low_noise is None
+        is_second = settings.train == (_LOW,) and settings.get_section(WanSettings).low_noise is None
         return {_LOW if is_second else "denoiser": FilePart(DENOISER)}
 
     @property
@@ -149,7 +149,7 @@ class Files(FlowFiles):
                 "model.train=[denoiser]",
                 code="E1481",
             )
-        if self.settings.own(WanSettings).first_frame_prob and not self.by_token:
+        if self.settings.get_section(WanSettings).first_frame_prob and not self.by_token:
             raise WeightsError(
                 f"{self.root}: takes one level of noise for a whole clip (expand_timesteps is not in "
                 "model_index.json), "
@@ -159,7 +159,7 @@ class Files(FlowFiles):
 
     def length(self, part: str) -> int:
         """See FlowFiles."""
-        return self.settings.own(WanSettings).text_tokens
+        return self.settings.get_section(WanSettings).text_tokens
 
     def text_shape(self) -> tuple[int, int]:
         """See ModelFiles."""
@@ -184,7 +184,7 @@ class Family(Standardized, ClipFamily):
         vae = files.configs["vae"]
         self._statistics = ChannelStatistics(vae)
         self.takes_first_frame = files.by_token
-        self.first_frame_prob = files.settings.own(WanSettings).first_frame_prob
+        self.first_frame_prob = files.settings.get_section(WanSettings).first_frame_prob
         self._boundary = files.boundary
         trained = [part for part in files.settings.train if is_denoiser(part)]
         if self._boundary and len(trained) == 1:

@@ -57,7 +57,7 @@ class Files(FlowFiles):
 
     def require_trainable(self) -> None:
         """See ModelFiles: Turbo needs `model.z_image.distilled`."""
-        if self.scheduler.get("shift") == _TURBO_SHIFT and not self.settings.own(ZImageSettings).distilled:
+        if self.scheduler.get("shift") == _TURBO_SHIFT and not self.settings.get_section(ZImageSettings).distilled:
             raise WeightsError(
                 f"{self.root}: Z-Image-Turbo is a distilled model (its scheduler has shift 3, the base model's 6); "
                 "training it destroys its 8-step sampling. Train Z-Image, or set model.z_image.distilled=true",
@@ -67,14 +67,14 @@ class Files(FlowFiles):
     def tokenizer(self, part: str) -> Any:
         """See FlowFiles. Raises WeightsError E1409 for an unknown chat template."""
         tokenizer = super().tokenizer(part)
-        if not self.settings.own(ZImageSettings).ignore_chat_template:
+        if not self.settings.get_section(ZImageSettings).ignore_chat_template:
             folder, setting = self.root / self.spec.tokenizers[part], "model.z_image.ignore_chat_template"
             qwen3.require_known_template(tokenizer, folder, setting=setting)
         return tokenizer
 
     def length(self, part: str) -> int:
         """See FlowFiles."""
-        return self.settings.own(ZImageSettings).text_tokens
+        return self.settings.get_section(ZImageSettings).text_tokens
 
     def text_shape(self) -> tuple[int, int]:
         """See ModelFiles."""

@@ -15,7 +15,7 @@ RISE = 0.01
 """Relative rise of a loss above its minimum that counts as a rise."""
 
 
-def overfit_report(folder: RunFolder) -> tuple[Path, ...]:
+def write_overfit_report(folder: RunFolder) -> tuple[Path, ...]:
     """Writes the three files if the held-out loss was measured; returns the paths written. Raises StorageError."""
     # imported here: matplotlib takes half a second, which would delay every start
     from mezzotint.reports.plots import plot_overfit
@@ -23,8 +23,8 @@ def overfit_report(folder: RunFolder) -> tuple[Path, ...]:
     curves = overfit_curves(read_metrics(folder))
     if curves is None:
         return ()
-    facts = facts_of(curves)
-    facts["words"] = sentences(facts)
+    facts = compute_facts(curves)
+    facts["words"] = write_conclusions(facts)
     with durable.storage_errors(folder.logs):
         folder.logs.mkdir(parents=True, exist_ok=True)
         names = [folder.logs / f"overfit.{ending}" for ending in ("txt", "json", "png")]
@@ -35,7 +35,7 @@ def overfit_report(folder: RunFolder) -> tuple[Path, ...]:
     return tuple(names)
 
 
-def facts_of(curves: OverfitCurves) -> dict[str, Any]:
+def compute_facts(curves: OverfitCurves) -> dict[str, Any]:
     """The numbers of the report as JSON. A gap is the held-out minus the trained loss, measured in the same way; None
     if the trained share was not measured."""
     first, last = 0, len(curves.steps) - 1
@@ -79,7 +79,7 @@ def _finite_or_none(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def sentences(facts: Mapping[str, Any]) -> list[str]:
+def write_conclusions(facts: Mapping[str, Any]) -> list[str]:
     """The conclusions from the numbers, as sentences."""
     return [*_curve_sentences(facts), *_gap_sentences(facts), *_average_sentences(facts)]
 

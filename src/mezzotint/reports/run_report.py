@@ -12,7 +12,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.settings.counting import format_duration
 
 
-def run_report(folder: RunFolder) -> tuple[Path, ...]:
+def write_run_report(folder: RunFolder) -> tuple[Path, ...]:
     """Writes logs/loss.png (if a step was logged) and logs/report.txt; returns the paths written.
 
     Raises StorageError if a file cannot be written.
@@ -28,11 +28,11 @@ def run_report(folder: RunFolder) -> tuple[Path, ...]:
             written.append(folder.logs / "loss.png")
             durable.write_file(written[-1], plot_loss(curves_of(metrics), title=folder.path.name))
         written.append(folder.logs / "report.txt")
-        durable.write_file(written[-1], "\n".join(summary(folder)) + "\n")
+        durable.write_file(written[-1], "\n".join(summarize_run(folder)) + "\n")
     return tuple(written)
 
 
-def summary(folder: RunFolder) -> tuple[str, ...]:
+def summarize_run(folder: RunFolder) -> tuple[str, ...]:
     """The lines of logs/report.txt: what the run trained, as described at its last start; then steps and time, loss,
     held-out loss, bad steps, checkpoints, exports, previews.
 

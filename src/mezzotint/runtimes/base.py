@@ -114,7 +114,7 @@ class Runtime:
     def refresh_copies(self) -> None:
         """Called after the trained weights were changed in place: copies in the runtime are stale."""
 
-    def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def gather_shards(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Full tensors by parameter name, gathered from the shards. Called on all processes; only rank 0 gets the
         result, on the CPU, others an empty one. Without sharding: the tensors unchanged."""
         return tensors
@@ -250,7 +250,7 @@ def norms_of(trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
     for name in trained:
         group = groups.setdefault(name.split("/")[0] if scope == "part" else "", [])
         group += [by_name[name]] if name in by_name else []
-    return torch.stack([torch.linalg.vector_norm(torch.stack(one)) if one else zero for one in groups.values()])
+    return torch.stack([torch.linalg.vector_norm(torch.stack(norms)) if norms else zero for norms in groups.values()])
 
 
 def recompute_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RecomputeSettings) -> int:

@@ -102,14 +102,14 @@ class _Exchange:
         self._number = {id(p): number for number, p in enumerate(self._parameters)}
         self._order: dict[int, None] = {}
         self._buckets: list[_Bucket] | None = None
-        self._where: dict[int, _Bucket] = {}
+        self._bucket_of: dict[int, _Bucket] = {}
         self._step_is_open = self._is_last = self._is_new = False
         self._next = 0
         self.extra: Tensor | None = None
         """The values summed with the last bucket; None if it has room for another number of values, or there is no
         bucket."""
         for parameter in self._parameters:
-            parameter.register_post_accumulate_grad_hook(self._ready)
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)
 
     def begin(self, last: bool) -> None:
         """Starts a micro-batch. last: of the step; finished gradients are then sent."""
@@ -144,13 +144,13 @@ class _Exchange:
     def repeat_step(self) -> None:
         """Called after a failed step: an order agreed in it is discarded, because a process did not finish the step."""
         if self._is_new:
-            self._buckets, self._where, self._order = None, {}, {}
+            self._buckets, self._bucket_of, self._order = None, {}, {}
 
-    def _ready(self, parameter: nn.Parameter) -> None:
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
         if self._buckets is None:
             self._order[self._number[id(parameter)]] = None
         elif self._is_last:
-            bucket = self._where.get(id(parameter))
+            bucket = self._bucket_of.get(id(parameter))
             assert bucket is not None, "a parameter has its first gradient after the first step"
             bucket.waiting -= 1
             while self._next < len(self._buckets) - 1 and self._buckets[self._next].waiting == 0:
@@ -174,7 +174,7 @@ class _Exchange:
         live = [self._parameters[number] for number in order.tolist() if mask[number]]
         groups = _group_by_size(live)
         buckets = [_fill_bucket(group, extra if group is groups[-1] else 0) for group in groups]
-        self._where = {id(p): bucket for bucket in buckets for p in bucket.parameters}
+        self._bucket_of = {id(p): bucket for bucket in buckets for p in bucket.parameters}
         return buckets
 
 

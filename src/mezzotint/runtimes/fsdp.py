@@ -72,7 +72,7 @@ class Runtime(Processes):
             reduce_dtype=torch.float32,
             cast_forward_inputs=False,  # sizes passed as numbers are exact only in float32
         )
-        names = {id(p): f"{name}/{at}" for name, part in parts.items() for at, p in part.named_parameters()}
+        names = {id(p): f"{name}/{path}" for name, part in parts.items() for path, p in part.named_parameters()}
         network_names = {name: names[id(parameter)] for name, parameter in trained.items()}
         of_trained_parts = {id(p) for name in trained_parts for p in parts[name].parameters()}
         for block in blocks:
@@ -97,7 +97,7 @@ class Runtime(Processes):
     def _fill(self, part: nn.Module) -> None:
         """Reads this process's rows of a part that was opened without values. Raises WeightsError E1485 if another
         process sees different weights."""
-        filling = state.left_for_later(part)
+        filling = state.get_deferred_filling(part)
         if filling is None:
             return
         sample = filling.sample()
@@ -120,7 +120,7 @@ class Runtime(Processes):
         """Creates plain parameters that share storage with the library's rows. network_names: by a trained parameter's
         name its name in the network, prefixed with the part."""
         parameters = {f"{part}/{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
-        self._sharded = {name: parameters[at] for name, at in network_names.items()}
+        self._sharded = {name: parameters[path] for name, path in network_names.items()}
         rank, group = int(self._mesh[_SHARD].get_local_rank()), int(self._mesh[_SHARD].size())
         shares = {}
         for name, parameter in self._sharded.items():
@@ -167,7 +167,7 @@ class Runtime(Processes):
         for unit in self._units:
             unit.reshard()
 
-    def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def gather_shards(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         on_first: dict[str, Tensor] = {}
         for name, rows in tensors.items():
             like = _tensor(self._sharded[name])
@@ -190,24 +190,24 @@ class _ExchangeCounter:
     """Counts a step's exchanges, and how many are skipped because the other processes have made them."""
 
     def __init__(self) -> None:
-        self._made = self._skipped = 0
+        self._num_made = self._skipped = 0
 
     def is_due(self) -> bool:
         """Whether to make the next exchange; counts it."""
         if self._skipped:
             self._skipped -= 1
             return False
-        self._made += 1
+        self._num_made += 1
         return True
 
     def skip_made(self) -> None:
         """Called before the step's passes are repeated: the exchanges so far are skipped."""
-        self._skipped, self._made = self._made, 0
+        self._skipped, self._num_made = self._num_made, 0
 
     def end(self, last: bool = True) -> None:
         """Called at the end of a micro-batch. last: of the step."""
         if last:
-            self._skipped = self._made = 0
+            self._skipped = self._num_made = 0
 
 
 class _Counted:

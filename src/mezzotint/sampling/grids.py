@@ -92,8 +92,8 @@ def png(image: Image.Image) -> bytes:
 def save(image: Image.Image, path: Path) -> None:
     """Writes a PNG atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with durable.swapped_in(path, durably=False) as aside:
-        image.save(aside, format="PNG")
+    with durable.replace_atomically(path, durably=False) as temporary:
+        image.save(temporary, format="PNG")
 
 
 def _tile(pixels: Pixels) -> Image.Image:

@@ -64,14 +64,14 @@ def zeros_like(text: TextEmbedding) -> TextEmbedding:
 
 
 def concatenate(texts: Sequence[TextEmbedding]) -> TextEmbedding:
-    """One batch of all embeddings. All have masks or none has, and so for pooled ones."""
+    """One batch of all embeddings. Either all have masks or none, likewise for pooled ones."""
 
-    def joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
+    def join(tensors: Sequence[Tensor | None]) -> Tensor | None:
         present = [t for t in tensors if t is not None]
         assert len(present) in (0, len(tensors))
         return torch.cat(present) if present else None
 
     states, counted = torch.cat([text.states for text in texts]), [text.lengths for text in texts]
-    lengths = None if None in counted else tuple(length for each in counted for length in each or ())
-    mask, pooled = joined([text.mask for text in texts]), joined([text.pooled for text in texts])
+    lengths = None if None in counted else tuple(length for lengths in counted for length in lengths or ())
+    mask, pooled = join([text.mask for text in texts]), join([text.pooled for text in texts])
     return TextEmbedding(states, mask, pooled, lengths)

@@ -28,7 +28,7 @@ from mezzotint.sampling.requests import Request
 from mezzotint.settings.sections.sample import ClipSampleSettings, SampleSettings, SolverName
 from mezzotint.shapes import Size
 
-OWN, PARAMETERS = "mezzotint", "parameters"
+RECORD, PARAMETERS = "mezzotint", "parameters"
 """The names of the two text chunks."""
 
 _SAMPLERS: Mapping[SolverName, str] = {
@@ -91,7 +91,7 @@ def png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:
     `mezzotint` and `parameters`."""
     plain = {name: value.replace("\0", " ").encode("utf-8", "replace").decode() for name, value in texts.items()}
     info = PngInfo()
-    for name, text in ((PARAMETERS, parameters(plain)), (OWN, json.dumps(plain, ensure_ascii=False))):
+    for name, text in ((PARAMETERS, parameters(plain)), (RECORD, json.dumps(plain, ensure_ascii=False))):
         # not Latin-1 as Pillow would write it: several readers decode plain text chunks as UTF-8
         (info.add_text if text.isascii() else info.add_itxt)(name, text)
     file = io.BytesIO()
@@ -99,11 +99,11 @@ def png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:
     return file.getvalue()
 
 
-def recorded_in(image: Image.Image) -> dict[str, str]:
+def read_record(image: Image.Image) -> dict[str, str]:
     """How an opened PNG was generated, by name, as given to `png`. Empty for images from other programs. Raises
     AttributeError if the image is not a PNG."""
     try:
-        record = outside.parse_json(str(cast(PngImageFile, image).text.get(OWN, "")))
+        record = outside.parse_json(str(cast(PngImageFile, image).text.get(RECORD, "")))
     except ValueError:
         return {}
     return {str(name): str(value) for name, value in record.items()} if isinstance(record, dict) else {}
@@ -123,7 +123,7 @@ def parameters(texts: Mapping[str, str]) -> str:
         "Size": texts.get("size", ""),
         "Model": _quote(name),
         "Denoising strength": texts.get("strength", "") if "image" in texts else "",
-        "Version": f"mezzotint {texts.get(OWN, __version__)}",
+        "Version": f"mezzotint {texts.get(RECORD, __version__)}",
     }
     negative = texts.get("negative_prompt", "")
     lines = [texts.get("prompt", ""), f"Negative prompt: {negative}" if negative else ""]

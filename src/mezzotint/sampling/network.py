@@ -30,16 +30,16 @@ Guide = Callable[[Tensor], Tensor]
 
 
 def build_network(
-    family: ModelFamily, requests: Sequence[Request], how: Sampling, evaluates_at: Literal["timestep", "sigma"]
+    family: ModelFamily, requests: Sequence[Request], sampling: Sampling, evaluates_at: Literal["timestep", "sigma"]
 ) -> Network:
     """The network function of a batch for a solver. Raises RecipeError E1220 for a guidance scale that the model does
     not support."""
-    settings, form, schedule = how.settings, how.form, how.schedule.to(how.device)
-    scale = how.guidance(requests[0])
+    settings, form, schedule = sampling.settings, sampling.form, sampling.schedule.to(sampling.device)
+    scale = sampling.guidance(requests[0])
     family.refuse_guidance(scale)
     is_guided = scale != family.no_guidance and not family.takes_guidance
-    text, negative = _texts(family, requests, how.device, settings)
-    first_frame = join_first_frames(requests, how.device)
+    text, negative = _texts(family, requests, sampling.device, settings)
+    first_frame = join_first_frames(requests, sampling.device)
     predict = partial(
         predict_for_sampling, family, requests, settings.micro_conditioning,
         guidance=scale if family.takes_guidance else None, has_first_frame=first_frame is not None,
@@ -63,7 +63,7 @@ def build_network(
 
     def network(x_t: Tensor, t: Tensor) -> Tensor:
         t = t.reshape(1)
-        output = outputs(*form.seen(x_t, t, schedule))
+        output = outputs(*form.make_inputs(x_t, t, schedule))
         if form.in_sigma:
             output = torch.cat([form.as_velocity(part, x_t, t, schedule) for part in output.split(len(x_t))])
         return guide(output)
@@ -106,7 +106,7 @@ class CleanLatents:
     def _factors(self, sigma: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """c_skip, c_out, c_in, and the time input: ¼ ln σ, or the index of the nearest level."""
         level, kind = torch.tensor([sigma], dtype=torch.float32), self._form.prediction
-        index = preconditioning.nearest(self._table, level)
+        index = preconditioning.find_nearest(self._table, level)
         if not self._form.takes_log_sigma:
             level = self._table[index]
         if self._form.in_sigma:
@@ -115,7 +115,7 @@ class CleanLatents:
             c_in = 1.0 / (level**2 + 1.0).sqrt()
             scaling = Scaling(torch.zeros_like(level), torch.ones_like(level), c_in, level)
         else:
-            scaling = preconditioning.scaling(cast(ScalingName, kind), level)
+            scaling = preconditioning.compute_scaling(cast(ScalingName, kind), level)
         return scaling.c_skip, scaling.c_out, scaling.c_in, self._form.model_t(level, index)
 
 
@@ -130,15 +130,15 @@ def predict_for_sampling(
     guidance: float | None = None,
     has_first_frame: bool = False,
 ) -> Tensor:
-    """The network's output while sampling, where x_0 and noise are not known apart. model_input: (N, C, …), of the
+    """The network's output while sampling, where x_0 and noise are not known separately. model_input: (N, C, …), of the
     requests, or for the negative texts first. guidance: for networks that take its scale as an input."""
     count, device = len(model_input), model_input.device
     noised = Noised(
         x_0=model_input, noise=model_input, x_t=model_input, model_input=model_input, model_t=model_t,
         level=model_t.float(),
-        begun=torch.ones(count, dtype=torch.bool, device=device) if has_first_frame else None,
+        has_first_frame=torch.ones(count, dtype=torch.bool, device=device) if has_first_frame else None,
     )  # fmt: skip
-    framed = _framing(requests, framing, count, device)
+    framed = _resolve_framing(requests, framing, count, device)
     if guidance is not None:
         framed = replace(framed, guidance=torch.full((count,), guidance, device=device))
     # a learned variance is not used
@@ -163,7 +163,9 @@ def is_unconditional(family: ModelFamily, negative: str, settings: SampleSetting
     return settings.unconditional == "zeros"
 
 
-def _framing(requests: Sequence[Request], framing: FramingSettings, count: int, device: torch.device) -> Framing:
+def _resolve_framing(
+    requests: Sequence[Request], framing: FramingSettings, count: int, device: torch.device
+) -> Framing:
     """The sizes that models like SDXL are conditioned on: unless set, those of whole images of the requests' size.
     count: number of requests, or twice as many, those of the negative texts first."""
     size = requests[0].size

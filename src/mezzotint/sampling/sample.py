@@ -24,7 +24,7 @@ from mezzotint.sampling.requests import (
     require_one_kind,
     step_noise,
 )
-from mezzotint.sampling.sigmas import compute_sigmas, first_of_share
+from mezzotint.sampling.sigmas import compute_sigmas, find_first_of_share
 from mezzotint.sampling.solvers import Solver, run_solver
 from mezzotint.settings.families.base import is_denoiser
 from mezzotint.settings.sections.sample import SampleSettings, SolverName
@@ -33,39 +33,39 @@ _ONLY_IN_SIGMA: frozenset[SolverName] = frozenset({"dpm++-2s-a", "lcm"})
 """Solvers that only `sigma_solvers` has."""
 
 
-def sample(family: ModelFamily, requests: Sequence[Request], how: Sampling) -> Iterator[GeneratedImage]:
+def sample(family: ModelFamily, requests: Sequence[Request], sampling: Sampling) -> Iterator[GeneratedImage]:
     """The images in the order of the requests, sampled in batches of at most the settings' batch size.
 
     Sizes are multiples of the family's grid. Requires the family's denoiser and VAE, and its text encoder for requests
     without embeddings. Raises RecipeError E1070, E1219 or E1220 for settings that the model does not support.
     """
-    for batch in batch_requests(requests, how.settings.batch_size):
-        latents = sample_latents(family, batch, how)
+    for batch in batch_requests(requests, sampling.settings.batch_size):
+        latents = sample_latents(family, batch, sampling)
         for request, pixels in zip(batch, family.decode_media(latents), strict=True):
             yield GeneratedImage(request, as_bytes(pixels, request.size.frames))
 
 
 @torch.no_grad()
-def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampling) -> Tensor:
+def sample_latents(family: ModelFamily, requests: Sequence[Request], sampling: Sampling) -> Tensor:
     """Latents (B, C, h, w) float32 of one batch, see `batch_requests`; if a share is left to a refiner, those of the
     level where it starts, x_0 + σ ε. Raises what `sample` raises; needs no VAE."""
     require_one_kind(requests)
-    stage = how.span.stage
+    stage = sampling.span.stage
     with _eval_mode(family):
-        noise = initial_noise(family, requests, stage).to(how.device)
+        noise = initial_noise(family, requests, stage).to(sampling.device)
         starts = [r.start for r in requests if r.start is not None]
         assert len(starts) in (0, len(requests)), "all requests have a start, or none"
-        name, steps = how.solver(requests[0]), how.steps(requests[0])
-        solver = _open_solver(how, name, steps, shape=noise.shape[1:], starts=bool(starts))
-        network = build_network(family, requests, how, solver.evaluates_at)
-        image = torch.cat(starts).to(how.device, torch.float32) if starts else None
-        x = image if image is not None and how.span.is_noised else solver.initial_state(noise, image)
+        name, steps = sampling.solver(requests[0]), sampling.steps(requests[0])
+        solver = _open_solver(sampling, name, steps, shape=noise.shape[1:], starts=bool(starts))
+        network = build_network(family, requests, sampling, solver.evaluates_at)
+        image = torch.cat(starts).to(sampling.device, torch.float32) if starts else None
+        x = image if image is not None and sampling.span.is_noised else solver.initial_state(noise, image)
 
         def noise_of(number: int) -> Tensor:
-            return step_noise(family, requests, number, stage).to(how.device)
+            return step_noise(family, requests, number, stage).to(sampling.device)
 
-        x = run_solver(solver, x, network, noise_of, how.on_step)
-    return with_first_frame(x, join_first_frames(requests, how.device))
+        x = run_solver(solver, x, network, noise_of, sampling.on_step)
+    return with_first_frame(x, join_first_frames(requests, sampling.device))
 
 
 def check_solver(solver: SolverName, schedule: Schedule, prediction: str, settings: SampleSettings) -> None:
@@ -74,24 +74,26 @@ def check_solver(solver: SolverName, schedule: Schedule, prediction: str, settin
     _open_solver(Sampling(schedule, prediction, "cpu", settings), solver, settings.steps, shape=(1, 64, 64))
 
 
-def _open_solver(how: Sampling, name: SolverName, steps: int, *, shape: Sequence[int], starts: bool = False) -> Solver:
+def _open_solver(
+    sampling: Sampling, name: SolverName, steps: int, *, shape: Sequence[int], starts: bool = False
+) -> Solver:
     """shape: of one sample's latents. starts: whether requests start from latents."""
     # imported here: importing diffusers takes seconds
     from mezzotint.sampling import flow_solvers, sigma_solvers, timestep_solvers
 
-    schedule, settings, span = how.schedule, how.settings, how.span
+    schedule, settings, span = sampling.schedule, sampling.settings, sampling.span
     if isinstance(schedule, FlowSchedule):
         flow_solvers.check(name, settings, starts=starts, has_refiner=span.has_refiner)
-        return flow_solvers.open_solver(name, schedule, shape, steps=steps, device=how.device)
-    prediction, reason = how.form.solved, _needs_sigmas(name, settings, starts, span)
+        return flow_solvers.open_solver(name, schedule, shape, steps=steps, device=sampling.device)
+    prediction, reason = sampling.form.solver_prediction, _needs_sigmas(name, settings, starts, span)
     if not reason:
         return timestep_solvers.open_solver(
-            name, schedule, prediction, steps=steps, device=how.device, spacing=settings.timestep_spacing
+            name, schedule, prediction, steps=steps, device=sampling.device, spacing=settings.timestep_spacing
         )
     sigma_solvers.check(name, reason)
     sigmas = compute_sigmas(settings, schedule, prediction, steps)
-    first = first_of_share(sigmas, span.strength) if starts else 0
-    last = first_of_share(sigmas, span.refiner_share)
+    first = find_first_of_share(sigmas, span.strength) if starts else 0
+    last = find_first_of_share(sigmas, span.refiner_share)
     return sigma_solvers.SigmaSolver(name, sigmas[first:], steps=max(0, last - first))
 
 

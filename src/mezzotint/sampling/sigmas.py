@@ -55,7 +55,7 @@ def timesteps(spacing: Spacing, count: int, steps: int) -> list[int]:
     return [min(t, count - 1) for t in indices[:steps]]
 
 
-def first_of_share(sigmas: Tensor, share: float) -> int:
+def find_first_of_share(sigmas: Tensor, share: float) -> int:
     """The index of the first of the lowest levels that are a share of all, the final 0 counted and always among them
     (Stability's rule for image to image)."""
     count = len(sigmas)

@@ -129,10 +129,10 @@ def _x_0(scheduler: Any, output: Tensor, x_t: Tensor, alpha_bar: float) -> Tenso
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """How a solver uses a class of diffusers. config: besides the noise schedule and the spacing. library: the same
-    with `sample.timestep_spacing=library`. is_spaced: whether the class knows spacings. predicts_x0: whether it takes
-    models that predict x_0. from_zero_snr: whether it can start at zero SNR, where the others divide by the signal.
-    has_zero_snr: whether it has the option `rescale_betas_zero_snr`."""
+    """How a solver uses a class of diffusers. config: in addition to the noise schedule and the spacing. library: the
+    same with `sample.timestep_spacing=library`. is_spaced: whether the class knows spacings. predicts_x0: whether it
+    takes models that predict x_0. from_zero_snr: whether it can start at zero SNR, where the others divide by the
+    signal. has_zero_snr: whether it has the option `rescale_betas_zero_snr`."""
 
     kind: Any
     config: dict[str, Any] = field(default_factory=dict)

@@ -95,7 +95,7 @@ def notes(
     return departures + [f"optim.optimizer.kind {text}; advised: {optimizer.advised}" for text in of_optimizer]
 
 
-def less_memory(recipe: Recipe) -> str:
+def suggest_less_memory(recipe: Recipe) -> str:
     """What to do when a step does not fit into memory; only ways that the recipe does not use yet."""
     run = recipe.run
     ways = []
@@ -111,7 +111,7 @@ def less_memory(recipe: Recipe) -> str:
 _Notes = Iterator[tuple[str, str]]
 
 
-def _of_rates(seen: Seen) -> _Notes:
+def _check_rates(seen: Seen) -> _Notes:
     optim, data = seen.recipe.optim, seen.recipe.data
     schedule, steps = optim.schedule, seen.steps
     most = 5e-6 if max(data.resolution) < 768 else 2.5e-6
@@ -132,23 +132,23 @@ def _of_rates(seen: Seen) -> _Notes:
         yield "optim.accumulation", f"is {optim.accumulation} with batches of {data.batch_size}"
 
 
-def _of_images(seen: Seen) -> _Notes:
+def _check_images(seen: Seen) -> _Notes:
     data, memory, is_on = seen.recipe.data, seen.memory, seen.recipe.run.gradient_checkpointing.enabled
     if data.captions.dropout > 0.15:
         yield "data.captions.dropout", f"is {data.captions.dropout:g}"
-    yield from _of_flips(seen)
+    yield from _check_flips(seen)
     if memory is not None and is_on and max(data.resolution) < 640 and memory > 0.8 * BOUNDARY:
         yield "run.gradient_checkpointing.enabled", f"is true at {max(data.resolution)} on {format_bytes(memory)}"
     if memory is not None and not is_on and max(data.resolution) > 768 and memory <= 1.1 * BOUNDARY:
         yield "run.gradient_checkpointing.enabled", f"is false at {max(data.resolution)} on {format_bytes(memory)}"
 
 
-def _of_flips(seen: Seen) -> _Notes:
+def _check_flips(seen: Seen) -> _Notes:
     if seen.recipe.data.flip > 0:
         yield "data.flip", f"is {seen.recipe.data.flip:g}"
 
 
-def _of_noise(seen: Seen) -> _Notes:
+def _check_noise(seen: Seen) -> _Notes:
     objective, steps = seen.recipe.objective, seen.steps
     offset, discount, gamma = objective.noise_offset, objective.pyramid_discount, objective.min_snr_gamma
     if offset > 0.1:
@@ -168,7 +168,7 @@ def _of_noise(seen: Seen) -> _Notes:
         yield "objective.zero_terminal_snr", "is true, and sample.guidance_rescale is 0"
 
 
-def _of_averages(seen: Seen) -> _Notes:
+def _check_averages(seen: Seen) -> _Notes:
     ema, memory = seen.recipe.optim.ema, seen.memory
     if ema.rule == "constant" and ema.strength is None:
         if ema.interval >= 50 and ema.decay > 0.99:
@@ -185,13 +185,13 @@ def _of_averages(seen: Seen) -> _Notes:
         yield "optim.ema.device", f"is cpu on {format_bytes(memory)}"
 
 
-def _of_gamma(seen: Seen) -> _Notes:
+def _check_gamma(seen: Seen) -> _Notes:
     gamma = seen.recipe.objective.min_snr_gamma
     if gamma is not None and gamma != 5.0:
         yield "objective.min_snr_gamma", f"is {gamma:g}"
 
 
-def _of_half_precision(seen: Seen) -> _Notes:
+def _check_half_precision(seen: Seen) -> _Notes:
     run = seen.recipe.run
     dtype = run.vae_dtype or run.frozen_dtype
     is_half = dtype == "fp16" or (run.precision == "fp16" and dtype == "same")
@@ -202,12 +202,12 @@ def _of_half_precision(seen: Seen) -> _Notes:
 
 
 _RULES: Mapping[str, Callable[[Seen], _Notes]] = {
-    "rates": _of_rates,
-    "images": _of_images,
-    "flips": _of_flips,
-    "noise": _of_noise,
-    "averages": _of_averages,
-    "gamma": _of_gamma,
-    "half-precision": _of_half_precision,
+    "rates": _check_rates,
+    "images": _check_images,
+    "flips": _check_flips,
+    "noise": _check_noise,
+    "averages": _check_averages,
+    "gamma": _check_gamma,
+    "half-precision": _check_half_precision,
 }
 """The rules by subject, as in a family's `SPEC.advice`."""

@@ -62,13 +62,13 @@ class Section(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _refuse_contradictions(self) -> Self:
         for sentence in self.contradictions():
             raise ValueError(sentence)
         return self
 
     @model_validator(mode="after")
-    def _is_within_float32(self) -> Self:
+    def _refuse_large_numbers(self) -> Self:
         for name, value in self:
             if isinstance(value, float) and abs(value) > LARGEST:
                 raise ValueError(f"{name} is {value:g}, too large to compute with; write at most {LARGEST:g}")
@@ -88,7 +88,7 @@ class Section(BaseModel):
             cls.__pydantic_fields__[name] = info
             cls.model_rebuild(force=True)
 
-    def own(self, kind: type[S]) -> S:
+    def get_section(self, kind: type[S]) -> S:
         """The section of one choice, by its class."""
         return next((value for value in self.__dict__.values() if isinstance(value, kind)), kind())
 
@@ -170,9 +170,7 @@ def as_only(value: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         return value
     if len(value) > 1:
-        raise ValueError(
-            "takes one value; for several folders write data.sets=[{path: A}, {path: B}], each with its own"
-        )
+        raise ValueError("takes one value; write several in the entries of data.sets, such as [{path: A}, {path: B}]")
     return value[0] if value else None
 
 

@@ -69,7 +69,7 @@ class Recipe(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _usual_of_family(cls, value: Any) -> Any:
+    def _apply_family_defaults(cls, value: Any) -> Any:
         """Fills in the family's defaults for values that the recipe does not set."""
         model = value.get("model") if isinstance(value, dict) else None
         name = model.get("family") if isinstance(model, dict) else None
@@ -82,7 +82,7 @@ class Recipe(Section):
 
     def contradictions(self) -> Iterator[str]:
         if self.model.family in registry.names(FAMILIES):
-            yield from self._about_flow()
+            yield from self._flow_contradictions()
         if self.run.steps is not None and self.run.epochs is not None:
             yield "run.steps and run.epochs are both set; give one of them"
         if self.run.whole_epochs and self.run.steps is None:
@@ -100,7 +100,7 @@ class Recipe(Section):
                 f"model.train includes {encoders[0]}; "
                 "set data.cache.text=false or train only the denoiser"
             )
-        elif self.data.cache.text and self.model.tokens.are_there:
+        elif self.data.cache.text and self.model.tokens.has_any:
             yield "data.cache.text does not support learned tokens (model.tokens); set data.cache.text=false"
         if tokens.PART in self.model.train and self.run.export.parts == "trained":
             yield "run.export.parts=trained exports parts of a model, and learned tokens are none; leave it out"
@@ -109,11 +109,11 @@ class Recipe(Section):
                 "objective.posterior=mean needs the mean of the latent posterior, and data.cache.content=sample "
                 "stores one sample; set data.cache.content=moments, or leave objective.posterior out"
             )
-        yield from self._about_adapter()
-        yield from self._about_sharding()
-        yield from self._about_offload()
+        yield from self._adapter_contradictions()
+        yield from self._sharding_contradictions()
+        yield from self._offload_contradictions()
         if self.optim.in_backward:
-            yield from self._about_in_backward()
+            yield from self._in_backward_contradictions()
         for name in ("part_lr", "part_optimizer", "part_schedule"):
             unknown = sorted(set(getattr(self.optim, name)) - set(self.model.train))
             if unknown:
@@ -127,7 +127,7 @@ class Recipe(Section):
                 "write model.train=[denoiser, text_encoder]"
             )
 
-    def _about_flow(self) -> Iterator[str]:
+    def _flow_contradictions(self) -> Iterator[str]:
         """Settings that flow-matching models do not have, and settings that only they have."""
         spec, objective, plain = family_spec(self.model.family), self.objective, ObjectiveSettings()
         if not spec.is_flow_matching:
@@ -152,7 +152,7 @@ class Recipe(Section):
         if spec.no_fp16 and self.run.precision == "fp16":
             yield f"run.precision=fp16: {spec.no_fp16}; write run.precision=bf16"
 
-    def _about_adapter(self) -> Iterator[str]:
+    def _adapter_contradictions(self) -> Iterator[str]:
         """Settings that have no meaning when an adapter is trained instead of the model's weights."""
         if not self.model.has_adapter:
             return
@@ -181,7 +181,7 @@ class Recipe(Section):
                 "out, or set run.runtime=ddp"
             )
 
-    def _about_in_backward(self) -> Iterator[str]:
+    def _in_backward_contradictions(self) -> Iterator[str]:
         optim, run = self.optim, self.run
         why = "optim.in_backward frees each gradient at once, and"
         if optim.accumulation > 1:
@@ -199,7 +199,7 @@ class Recipe(Section):
             if optimizer.is_of_package:
                 yield f"{why} {optimizer.label} updates all weights together; use adamw, adafactor or lion"
 
-    def _about_offload(self) -> Iterator[str]:
+    def _offload_contradictions(self) -> Iterator[str]:
         """What does not work with layer streaming."""
         if self.run.offload.blocks is None:
             return
@@ -216,7 +216,7 @@ class Recipe(Section):
                 "run.runtime=fsdp and leave run.offload.blocks out, or train an adapter"
             )
 
-    def _about_sharding(self) -> Iterator[str]:
+    def _sharding_contradictions(self) -> Iterator[str]:
         """What needs whole tensors and cannot work on shards of rows."""
         if self.run.runtime != "fsdp":
             return
@@ -264,10 +264,10 @@ def with_live(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
-def replace_value(section: S, words: Sequence[str], value: Any) -> S:
-    """The section with another value of one setting, validated. words: of its path. value: as JSON. Raises pydantic's
+def replace_value(section: S, keys: Sequence[str], value: Any) -> S:
+    """The section with another value of one setting, validated. keys: its path. value: as JSON. Raises pydantic's
     ValidationError."""
-    name, *inside = words
+    name, *inside = keys
     if inside:
         return with_values(section, {name: replace_value(getattr(section, name), inside, value)})
     return type(section).model_validate(section.model_dump(mode="json", by_alias=True) | {name: value})

@@ -113,35 +113,39 @@ class _Schema(GenerateJsonSchema):
         return False
 
 
-def type_words(shape: Shape) -> str:
-    """A type in words: `whole number above 0`, `one of mse, huber`, `list of texts, or one`, `interval or null`."""
-    words = _base_words(shape)
+def describe_type(shape: Shape) -> str:
+    """A type as text: `whole number above 0`, `one of mse, huber`, `list of texts, or one`, `interval or null`."""
+    text = _describe_base_type(shape)
     limits = [_LIMITS[name].format(_number(value)) for name, value in _limits(shape)]
     if limits:
-        words += " " + ", ".join(limits)
-    return f"{words}, or null" if shape.nullable else words
+        text += " " + ", ".join(limits)
+    return f"{text}, or null" if shape.nullable else text
 
 
-def _base_words(shape: Shape) -> str:
+def _describe_base_type(shape: Shape) -> str:
     base = shape.base
     if shape.choices:
         return f"one of {', '.join(shape.choices)}" if len(shape.choices) > 1 else shape.choices[0]
     if shape.is_map:
-        return f"mapping from name to {type_words(shape.item(0))}"
+        return f"mapping from name to {describe_type(shape.item(0))}"
     if shape.is_list:
         inner = get_args(base)
         if len(inner) == 2 and inner[1] is Ellipsis:
             item = shape.item(0)
-            return f"{type_words(item)}, or a list of them" if shape.one_for_many else f"list of [{type_words(item)}]"
-        return ", ".join(type_words(shape.item(index)) for index in range(len(inner)))
+            return (
+                f"{describe_type(item)}, or a list of them"
+                if shape.one_for_many
+                else f"list of [{describe_type(item)}]"
+            )
+        return ", ".join(describe_type(shape.item(index)) for index in range(len(inner)))
     names: dict[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path"}
     names[Any] = "value"
     names[Every] = "interval such as `500 steps`"
     if all(isinstance(kind, type) and issubclass(kind, Section) for kind in get_args(base) or (base,)):
         return "settings, as in the section of that kind"
     if get_origin(base) is Union:
-        return ", or ".join(type_words(shape.item(index)) for index in range(len(get_args(base))))
-    assert base in names, f"{base} has no words in the reference"
+        return ", or ".join(describe_type(shape.item(index)) for index in range(len(get_args(base))))
+    assert base in names, f"{base} has no description in the reference"
     return names[base]
 
 
@@ -165,7 +169,7 @@ def _number(value: float) -> str:
 def _explain_setting(row: Setting) -> str:
     text = [
         row.path,
-        wrap_paragraph(f"{type_words(row.shape)}; default {default_text(row)}"),
+        wrap_paragraph(f"{describe_type(row.shape)}; default {default_text(row)}"),
         wrap_paragraph(f"on resume: {ON_RESUME[row.change]}"),
         "",
         wrap_paragraph(row.help),
@@ -217,7 +221,7 @@ def wrap_paragraph(text: str) -> str:
 def default_text(row: Setting) -> str:
     """The default as written in a recipe; JSON for values other than texts."""
     value = row.default
-    if isinstance(value, list) and len(value) == 1 and "or a list of them" in type_words(row.shape):
+    if isinstance(value, list) and len(value) == 1 and "or a list of them" in describe_type(row.shape):
         value = value[0]  # as it is usually written
     return json.dumps(value, ensure_ascii=False).strip('"') or '""'
 

@@ -42,7 +42,7 @@ class Resolved:
         return self.recipe.run.seed
 
 
-def sums_are_open(recipe: Recipe) -> bool:
+def has_open_gradient_dtype(recipe: Recipe) -> bool:
     """Whether memory decides the type of gradient sums. Not with float32 weights or `run.runtime=fsdp`, which sum in
     float32."""
     run = recipe.run

@@ -35,7 +35,7 @@ class Difference:
         return f"{self.path}: {format_value(self.old)} → {format_value(self.new)}"
 
 
-def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
+def find_differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
     """Every setting in which a recorded recipe and a new one differ, in the order of the sections.
 
     old: `recipe.model_dump(mode="json", by_alias=True)` as recorded in a checkpoint. A setting that the recorded recipe
@@ -54,7 +54,9 @@ def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
     return (*differing, *(Difference(path, _walk(old, path), None, "recorded") for path in unknown))
 
 
-def judge(differing: Iterable[Difference], allow_change: Sequence[str]) -> tuple[list[Difference], list[Problem]]:
+def sort_differences(
+    differing: Iterable[Difference], allow_change: Sequence[str]
+) -> tuple[list[Difference], list[Problem]]:
     """Sorts differences into those that the history records and those that are refused.
 
     allow_change: `run.allow_change` of the new recipe: settings (`optim.lr`) or sections (`optim`). The word `data` is
@@ -86,7 +88,7 @@ def judge(differing: Iterable[Difference], allow_change: Sequence[str]) -> tuple
     return recorded, problems
 
 
-def data_changed(allow_change: Sequence[str]) -> list[Problem]:
+def data_change_problems(allow_change: Sequence[str]) -> list[Problem]:
     """The problem of a data set that is not the one that the checkpoint was trained on: E1513, unless
     `run.allow_change` contains `data`."""
     if "data" in allow_change:
@@ -96,18 +98,18 @@ def data_changed(allow_change: Sequence[str]) -> list[Problem]:
     return [Problem("data.path", message, remedy, "E1513")]
 
 
-def unknown_allowances(allow_change: Sequence[str]) -> list[Problem]:
-    """The words of `run.allow_change` that are no setting, no section, and none of `data`, `model`, `code`: E1001."""
-    known = {"data", "model", "code", *by_path(), *sections()}
+def find_unknown_allowances(allow_change: Sequence[str]) -> list[Problem]:
+    """E1001 for each entry of `run.allow_change` that is not a setting, a section, `data`, `model` or `code`."""
+    allowed = {"data", "model", "code", *by_path(), *sections()}
     return [
-        Problem("run.allow_change", f"{word!r} is not a setting", advice(word), "E1001")
-        for word in allow_change
-        if word not in known
+        Problem("run.allow_change", f"{name!r} is not a setting", advice(name), "E1001")
+        for name in allow_change
+        if name not in allowed
     ]
 
 
 def _is_allowed(path: str, allow_change: Sequence[str]) -> bool:
-    return any(path == word or (word not in ("data", "code") and path.startswith(word + ".")) for word in allow_change)
+    return any(path == name or (name not in ("data", "code") and path.startswith(name + ".")) for name in allow_change)
 
 
 def _only_moves(setting: Setting, before: Any, after: Any) -> bool:

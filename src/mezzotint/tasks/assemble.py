@@ -53,9 +53,9 @@ from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, set_gradient_dtype
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainable import UpdateCheck, trained_parameters
+from mezzotint.training.trainable import UpdateCheck, select_trained_parameters
 from mezzotint.training.update import Update
-from mezzotint.training.whole_batches import padded_size
+from mezzotint.training.whole_batches import resolve_padded_size
 from mezzotint.weights.files import fingerprint, learned_tokens
 from mezzotint.weights.folder.state import EmptyOnMeta
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
@@ -64,13 +64,13 @@ Parameters = dict[str, nn.Parameter]
 
 
 @contextmanager
-def named_shortage(what: str, remedy: str) -> Iterator[None]:
+def translate_shortage(problem: str, remedy: str) -> Iterator[None]:
     """Context that turns a device's out-of-memory errors, and failures of torch's compiler, into errors of ours. Raises
     OutOfMemory E1751: what, torch's message, and what to do; RecipeError E1094."""
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise OutOfMemory(f"{what} ({str(error).splitlines()[0]}); {remedy}", code="E1751") from error
+        raise OutOfMemory(f"{problem} ({str(error).splitlines()[0]}); {remedy}", code="E1751") from error
     except RuntimeError as error:
         raise_compile_error(error)
         raise
@@ -129,7 +129,7 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
     requirements.require_masks(catalogue, recipe.data)
     rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed, at_most=recipe.data.max_samples)
     if PART in recipe.model.train:
-        requirements.require_words(catalogue, rows, recipe.model.tokens.all)
+        requirements.require_learned_tokens(catalogue, rows, recipe.model.tokens.all)
     columns = plan_columns(catalogue, rows, recipe.data)
     timeline = Timeline(columns, recipe.data, recipe.optim.accumulation, recipe.run.seed)
     named = recipe.data.holdout.path if recipe.run.validation.every is not None else {}
@@ -202,7 +202,7 @@ def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dic
     keys = ("adapter", "adapter 2")
     of_files = {key: fingerprint.of_file(file) for key, file in zip(keys, files_of_adapter, strict=False)}
     of_files |= {
-        f"word {word}": learned_tokens.fingerprint_of(path) for word, path in recipe.model.tokens.files.items()
+        f"word {token}": learned_tokens.fingerprint_of(path) for token, path in recipe.model.tokens.files.items()
     }
     return {part: files.fingerprint(part) for part in sorted(frozen)} | of_files
 
@@ -237,9 +237,9 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
     """The loader of the parts that a cache needs: frozen, on the device, in the type of frozen parts."""
     precision = Precision.of(recipe.run)
 
-    def load(what: Encodes) -> ModelFamily:
-        parts = files.spec.text_parts if what == "text" else ("vae",)
-        layer_streamer = holding.streamed_encoders(recipe, files, device) if what == "text" else None
+    def load(encodes: Encodes) -> ModelFamily:
+        parts = files.spec.text_parts if encodes == "text" else ("vae",)
+        layer_streamer = holding.streamed_encoders(recipe, files, device) if encodes == "text" else None
         forms = {part: replace(precision.form_of(part), device=device, layer_streamer=layer_streamer) for part in parts}
         family = family_class(recipe).load(files, parts, forms)
         family.layer_streamer = layer_streamer
@@ -283,12 +283,12 @@ def refuse_unfit(recipe: Recipe, grid: Grid) -> None:
             code="E1292",
         )
     for size in buckets.table(recipe.data):
-        if why := grid.refusal(size, clips=recipe.data.has_clips):
-            raise RecipeError(why, code="E1464")
+        if reason := grid.refusal(size, clips=recipe.data.has_clips):
+            raise RecipeError(reason, code="E1464")
 
 
-def frames_to_generate(recipe: Recipe, grid: Grid, own: int = 1) -> int:
-    """The number of frames of a generated clip; 1 is an image. own: the model's default, for sampling from a model
+def frames_to_generate(recipe: Recipe, grid: Grid, default: int = 1) -> int:
+    """The number of frames of a generated clip; 1 is an image. default: the model's default, for sampling from a model
     without a run. Raises RecipeError E1464 for a clip of an image model."""
     frames = recipe.sample.clip.frames
     if grid.frames == 1:
@@ -298,7 +298,7 @@ def frames_to_generate(recipe: Recipe, grid: Grid, own: int = 1) -> int:
                 code="E1464",
             )
         return 1
-    return frames or (recipe.data.clips.frames if recipe.data.has_clips else own)
+    return frames or (recipe.data.clips.frames if recipe.data.has_clips else default)
 
 
 def open_model(
@@ -351,7 +351,7 @@ def open_model(
 
 def _load(resolved: Resolved, files: ModelFiles, runtime: Runtime, parts: Collection[str]) -> ModelFamily:
     recipe = resolved.recipe
-    forms = holding.forms_read(recipe, parts, runtime.device, resolved.blocks_on_device)
+    forms = holding.resolve_read_forms(recipe, parts, runtime.device, resolved.blocks_on_device)
     with nullcontext() if runtime.has_values else EmptyOnMeta():
         family = family_class(recipe).load(files, parts, forms)
     refuse_unfit(recipe, family.grid)
@@ -407,24 +407,25 @@ def select_trained(
     recipe: Recipe, files: ModelFiles, family: ModelFamily, *, values: bool = True
 ) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
     """Freezes everything except what the recipe trains: the model's weights, or those of an adapter on it. Returns
-    parameters by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter`
-    raise, WeightsError E1220 and E1221 for a distilled model that the recipe does not allow to train."""
+    parameters by name. values: see `TrainedAdapter.put_on`. Raises what `select_trained_parameters` and
+    `TrainedAdapter` raise, WeightsError E1220 and E1221 for a distilled model that the recipe does not allow to
+    train."""
     files.require_trainable()
     words_of_model.add_to(family, recipe.model)
     trainable = (*files.spec.trainable, *((PART,) if files.spec.supports_learned_tokens else ()))
-    trained = trained_parameters(family.parts(), recipe.model, trainable)
+    trained = select_trained_parameters(family.parts(), recipe.model, trainable)
     if not recipe.model.has_adapter:
         return trained, None
-    adapter, of_words = TrainedAdapter.of(recipe.model, files), f"{PART}/"
-    words = {name: parameter for name, parameter in trained.items() if name.startswith(of_words)}
-    return adapter.put_on(family.parts(), recipe.run.seed, values=values) | words, adapter
+    adapter, token_prefix = TrainedAdapter.of(recipe.model, files), f"{PART}/"
+    tokens = {name: parameter for name, parameter in trained.items() if name.startswith(token_prefix)}
+    return adapter.put_on(family.parts(), recipe.run.seed, values=values) | tokens, adapter
 
 
 def cast_frozen(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], precision: Precision) -> None:
     """Casts frozen parts, and the model below an adapter, to their final types."""
     for name, module in family.parts().items():
         if name not in recipe.model.train or recipe.model.has_adapter:
-            cast(module, precision.of_frozen(name), but=[*trained.values(), *precision.fp32_tensors(module)])
+            cast(module, precision.of_frozen(name), exclude=[*trained.values(), *precision.fp32_tensors(module)])
 
 
 def optimizer_settings(recipe: Recipe, family: ModelFamily, trained: Collection[str]) -> OptimSettings:
@@ -488,5 +489,5 @@ def open_trainer(
             rate_factor=resolved.rate_factor,
             max_nonfinite_steps=recipe.run.max_nonfinite_steps,
             update_check=update_check,
-            pad_to=padded_size(recipe.run, recipe.data.largest_batch, world_size or runtime.world_size),
+            pad_to=resolve_padded_size(recipe.run, recipe.data.largest_batch, world_size or runtime.world_size),
         )

@@ -39,12 +39,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _find_shipped(name: str) -> Path:
-    known = shipped_recipes()
-    word = name.removesuffix(".yaml").replace("-", "_")
-    for stem, path in known.items():
-        if stem.replace("-", "_") == word:
+    recipes = shipped_recipes()
+    normalized_name = name.removesuffix(".yaml").replace("-", "_")
+    for stem, path in recipes.items():
+        if stem.replace("-", "_") == normalized_name:
             return path
-    hint = did_you_mean(word, known, f"shipped recipes: {', '.join(known) or 'none'}")
+    hint = did_you_mean(normalized_name, recipes, f"shipped recipes: {', '.join(recipes) or 'none'}")
     raise RecipeError(f"no recipe {name} ships with Mezzotint; {hint}", code="E1011")
 
 

@@ -86,7 +86,7 @@ def notes(subject: Subject) -> list[str]:
         sentences += findings.as_notes(
             findings.of_data(
                 dataset.catalogue, recipe.data, rows=dataset.rows, held=dataset.held,
-                others=[one.catalogue for one in dataset.sets.values()], lost=subject.lost,
+                others=[data_set.catalogue for data_set in dataset.sets.values()], lost=subject.lost,
             )
         )  # fmt: skip
     if model is not None:
@@ -102,7 +102,7 @@ def _model_line(recipe: Recipe) -> str:
     if recipe.model.weights == "random":
         return (
             f"{recipe.model.family}, randomly initialized with seed {recipe.run.seed} from the configurations in "
-            f"{recipe.model.described_by}; it has learned nothing yet{skip}"
+            f"{recipe.model.config_source}; it has learned nothing yet{skip}"
         )
     return f"{recipe.model.family} from {recipe.model.path}{skip}"
 
@@ -134,7 +134,7 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
     flips = f"; flipped with probability {chance}" if high else ""
     samples = findings.count_samples(
         dataset.catalogue, recipe.data, rows=dataset.rows, held=dataset.held,
-        sets={name: len(one.rows) for name, one in dataset.sets.items()},
+        sets={name: len(data_set.rows) for name, data_set in dataset.sets.items()},
     )  # fmt: skip
     return f"{samples}{_joined_images(recipe, dataset)}; from {', '.join(map(str, recipe.data.paths))}{flips}"
 
@@ -163,8 +163,8 @@ def bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
 def _batch_line(recipe: Recipe, dataset: Dataset, processes: int) -> str:
     data, epoch = recipe.data, dataset.timeline.epoch(0)
     low, rest = divmod(data.batch_size, processes)
-    each = f"{low} or {low + 1}" if rest else str(low)
-    share = f" over {processes} processes ({each} each)" if processes > 1 else ""
+    per_step = f"{low} or {low + 1}" if rest else str(low)
+    share = f" over {processes} processes ({per_step} each)" if processes > 1 else ""
     micro_batch = f", in micro-batches of at most {recipe.run.micro_batch}" if recipe.run.micro_batch else ""
     times = recipe.optim.accumulation
     step = f" × {times} accumulated = {data.batch_size * times}" if times > 1 else ""
@@ -225,7 +225,7 @@ def _describe_rule(recipe: Recipe, part: str, steps: int) -> str:
     if not rule.has_rate:
         return rule.label
     schedule = o.part_schedule.get(part, o.schedule)
-    warmup, end = lr.span(schedule, steps)
+    warmup, end = lr.resolve_span(schedule, steps)
     texts = [f"{rule.label}, learning rate {o.part_lr.get(part, o.lr) * rate_factor(recipe):g}, {schedule.kind}"]
     if schedule.kind not in ("constant", "piecewise") and end != steps:
         texts.append(f"decay to step {end:,}")
@@ -260,7 +260,7 @@ def _devices(device: torch.device, launch: Launch) -> str:
 
 
 def _saving_line(recipe: Recipe, checkpoint_bytes: int | None) -> str:
-    every = "".join(f"every {one}, " for one in recipe.run.save.every)
-    kept = f"{recipe.run.save.keep or 'all'} kept{' and the best' if recipe.run.save.best else ''}"
-    each = f"{format_bytes(checkpoint_bytes)} each, " if checkpoint_bytes is not None else ""
-    return f"checkpoints {every}at the end and on signals, {each}{kept}"
+    every = "".join(f"every {interval}, " for interval in recipe.run.save.every)
+    num_kept = f"{recipe.run.save.keep or 'all'} kept{' and the best' if recipe.run.save.best else ''}"
+    size = f"{format_bytes(checkpoint_bytes)} each, " if checkpoint_bytes is not None else ""
+    return f"checkpoints {every}at the end and on signals, {size}{num_kept}"

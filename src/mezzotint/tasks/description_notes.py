@@ -47,15 +47,15 @@ def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets:
             "only in long runs with few buckets"
         )
     if recipe.run.memory_limit is not None and device == "cpu":
-        cap = f"run.memory_limit={recipe.run.memory_limit}"
-        sentences.append(f"{cap} limits GPU memory, but this run is on the CPU")
+        limit = f"run.memory_limit={recipe.run.memory_limit}"
+        sentences.append(f"{limit} limits GPU memory, but this run is on the CPU")
     if recipe.data.captions.dropped == "zeros" and recipe.data.captions.dropout == 0.0:
         sentences.append(
             "data.captions.dropped=zeros with data.captions.dropout=0: only captions dropped by an image's own dropout "
             "probability become zeros"
         )
     if recipe.model.weights == "files":
-        sentences += knowledge(recipe.model.path)
+        sentences += read_knowledge(recipe.model.path)
     if recipe.run.preview.every is not None:
         sentences += cleaning.sign_notes(recipe.sample.prompts)
     processors = len(os.sched_getaffinity(0))
@@ -75,7 +75,7 @@ def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets:
     return sentences
 
 
-def knowledge(path: Path) -> list[str]:
+def read_knowledge(path: Path) -> list[str]:
     """What a shipped model can generate, from its README; empty for other models."""
     readme = path / "README.md"
     if not path.is_relative_to(MODELS) or not readme.is_file():
@@ -93,11 +93,11 @@ def of_patterns(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collect
     patterns = [("model.freeze", recipe.model.freeze, every)]
     rules = {f"optim.part_optimizer.{part}": rule for part, rule in recipe.optim.part_optimizer.items()}
     for where, rule in ({"optim.optimizer": recipe.optim.optimizer} | rules).items():
-        patterns.append((f"{where}.no_decay", rule.undecayed, list(trained)))
+        patterns.append((f"{where}.no_decay", rule.no_decay_patterns, list(trained)))
     return [
         f"{where}: {' and '.join(unmet)} {'names' if len(unmet) == 1 else 'name'} nothing in this model"
         for where, texts, names in patterns
-        if (unmet := trainable.unmatched_patterns(texts, names))
+        if (unmet := trainable.find_unmatched_patterns(texts, names))
     ]
 
 

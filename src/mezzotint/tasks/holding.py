@@ -29,7 +29,7 @@ _LAYERS_AT_ONCE = 1 << 30
 """Bytes of an encoder's layers that are loaded at once."""
 
 
-def forms_read(
+def resolve_read_forms(
     recipe: Recipe, needed: Collection[str], device: torch.device, blocks: int | None = None
 ) -> dict[str, WeightForm]:
     """How stored weights of the needed parts are read: each in its final type, onto its final device. Parts that are
@@ -41,8 +41,8 @@ def forms_read(
     if trains_offloaded(recipe, blocks) or (recipe.run.runtime == "fsdp" and not model.has_adapter):
         shared = model.train
     if "denoiser" in shared and recipe.run.runtime == "fsdp" and model.weights == "files":
-        forms["denoiser"] = replace(forms["denoiser"], is_later=True)
-    if model.tokens.are_there or (model.has_adapter and model.adapter.init == "pissa"):
+        forms["denoiser"] = replace(forms["denoiser"], is_deferred=True)
+    if model.tokens.has_any or (model.has_adapter and model.adapter.init == "pissa"):
         return {part: FLOAT32 if part in model.train else form for part, form in forms.items()}
     return {part: form if part in shared else replace(form, device=device) for part, form in forms.items()}
 
@@ -90,7 +90,7 @@ def freeze(
         if part in as_trained:
             cast(module, precision.weights)
         else:
-            cast(module, precision.of_frozen(part), but=precision.fp32_tensors(module))
+            cast(module, precision.of_frozen(part), exclude=precision.fp32_tensors(module))
         module.to(device)
     arrange_denoisers(family, recipe, precision)
 
@@ -113,10 +113,10 @@ def free_device_memory(device: torch.device, cap: str | None) -> int | None:
 def streamed_encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> LayerStreamer | None:
     """Streams a model's text encoders layer by layer, if the recipe sets it or they exceed the free memory; None if
     they are loaded completely."""
-    how, free = recipe.data.cache.encoders, free_device_memory(device, recipe.run.memory_limit)
-    if how == "whole" or files.settings.weights == "random":
+    mode, free = recipe.data.cache.encoders, free_device_memory(device, recipe.run.memory_limit)
+    if mode == "whole" or files.settings.weights == "random":
         return None
-    if how == "auto" and (free is None or _SPARE * bytes_of_encoders(recipe, files) <= free):
+    if mode == "auto" and (free is None or _SPARE * bytes_of_encoders(recipe, files) <= free):
         return None
     if free is None:
         return LayerStreamer(_LAYERS_AT_ONCE)

@@ -85,7 +85,7 @@ def migrate(text: str) -> str:
 
 def find_edits(text: str) -> Iterator[Edit]:
     """Every renamed setting and value in the text of a recipe, in order."""
-    yield from _in_mapping(_compose(text), "")
+    yield from _find_edits(_compose(text), "")
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:
@@ -97,7 +97,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
 
 def find_moved(text: str) -> Iterator[Moved]:
     """Every setting that now belongs to another section."""
-    yield from _moved_in(_compose(text), "", None)
+    yield from _find_moved(_compose(text), "", None)
 
 
 def _compose(text: str) -> yaml.MappingNode:
@@ -106,14 +106,14 @@ def _compose(text: str) -> yaml.MappingNode:
     return root if isinstance(root, yaml.MappingNode) else yaml.MappingNode("tag:yaml.org,2002:map", [])
 
 
-def _moved_in(node: yaml.MappingNode, section: str, parent: yaml.MappingNode | None) -> Iterator[Moved]:
+def _find_moved(node: yaml.MappingNode, section: str, parent: yaml.MappingNode | None) -> Iterator[Moved]:
     for number, (key, value) in enumerate(node.value):
         path = f"{section}.{key.value}" if section else str(key.value)
         path_now = renamed.new_path(path)
         if path_now is not None and _changes_section(section, path_now):
             yield Moved(path, path_now, node, number, parent)
         elif isinstance(value, yaml.MappingNode):
-            yield from _moved_in(value, path, node)
+            yield from _find_moved(value, path, node)
 
 
 def _changes_section(section: str, path_now: str) -> bool:
@@ -140,14 +140,14 @@ def _move(text: str, entry: Moved) -> Iterator[Edit]:
     if target.flow_style:
         for section in reversed(sections):
             written = f"{section}: {{{written}}}"
-        at, inserted = target.start_mark.index + 1, written + (", " if others else "")
+        insert_at, inserted = target.start_mark.index + 1, written + (", " if others else "")
     else:
         rest = "" if mapping.flow_style else text[value.end_mark.index : _end_of_line(text, value.end_mark.index)]
         first = (key if is_same else target.value[0][0]).start_mark
         lines = [*(f"{section}:" for section in sections), written + rest]
         inserted = "".join(f"{' ' * (first.column + 2 * depth)}{line}\n" for depth, line in enumerate(lines))
-        at = first.index - first.column
-    edits = [Edit(at, at, inserted, entry.line, ""), _removal(text, entry, leaves_empty=not is_same)]
+        insert_at = first.index - first.column
+    edits = [Edit(insert_at, insert_at, inserted, entry.line, ""), _removal(text, entry, leaves_empty=not is_same)]
     yield from sorted(edits, key=lambda edit: (edit.start, edit.end))
 
 
@@ -176,7 +176,7 @@ def _end_of_line(text: str, index: int) -> int:
     return len(text) if end < 0 else end
 
 
-def _in_mapping(node: yaml.MappingNode, section: str) -> Iterator[Edit]:
+def _find_edits(node: yaml.MappingNode, section: str) -> Iterator[Edit]:
     for key, value in node.value:
         path = f"{section}.{key.value}" if section else str(key.value)
         path_now = renamed.new_path(path)
@@ -189,7 +189,7 @@ def _in_mapping(node: yaml.MappingNode, section: str) -> Iterator[Edit]:
             if any(other.value == name for other, _ in node.value if other is not key):
                 raise _both_names(key.start_mark.line + 1, path, path_now)
         if isinstance(value, yaml.MappingNode):
-            yield from _in_mapping(value, path)
+            yield from _find_edits(value, path)
         elif isinstance(value, yaml.ScalarNode):
             old: Any = yaml_rules.scalar(value.value) if value.style is None else value.value
             new = renamed.new_value(path_now or path, old)

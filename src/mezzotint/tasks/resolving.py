@@ -9,7 +9,7 @@ from typing import Any, Literal
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.settings.recipe import Recipe
-from mezzotint.settings.resolved import SUMS, Resolved, blocks_on_device, gradient_sums, sums_are_open
+from mezzotint.settings.resolved import SUMS, Resolved, blocks_on_device, gradient_sums, has_open_gradient_dtype
 from mezzotint.settings.resume_rules import DEFAULT_STEPS
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.training.ema import decay_for
@@ -29,7 +29,9 @@ def resolve(
     decay = ema.decay if ema.strength is None else decay_for(ema.strength, interval=ema.interval, steps=steps)
     sums = sums or gradient_sums(recipe)
     chosen: dict[str, Any] = {"seed": recipe.run.seed} | ({} if ema.strength is None else {"ema_decay": decay})
-    chosen |= dict(choices) | ({SUMS: sums} if sums_are_open(recipe) or recipe.run.gradient_dtype != "auto" else {})
+    chosen |= dict(choices) | (
+        {SUMS: sums} if has_open_gradient_dtype(recipe) or recipe.run.gradient_dtype != "auto" else {}
+    )
     blocks = blocks_on_device(recipe) if blocks == "auto" else blocks
     return Resolved(recipe, steps, decay, rate_factor(recipe), sums, blocks, chosen)
 
@@ -60,13 +62,13 @@ def _planned_length(recipe: Recipe, timeline: Timeline) -> int:
             code="E1207",
         )
     if recipe.run.steps is not None:
-        return _within(recipe, timeline) if recipe.run.whole_epochs else recipe.run.steps
+        return _count_whole_epoch_steps(recipe, timeline) if recipe.run.whole_epochs else recipe.run.steps
     if recipe.run.epochs is not None:
         return max(1, timeline.steps_until(recipe.run.epochs))
     return DEFAULT_STEPS
 
 
-def _within(recipe: Recipe, timeline: Timeline) -> int:
+def _count_whole_epoch_steps(recipe: Recipe, timeline: Timeline) -> int:
     """The steps of the whole epochs within `run.steps`. Raises RecipeError E1881 if there is none."""
     most = recipe.run.steps or 0
     steps = most - timeline.locate(most)[1]

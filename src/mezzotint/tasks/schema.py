@@ -9,7 +9,7 @@ from mezzotint.tasks.reading import command_line
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the JSON Schema. Raises RecipeError E1012 for any word after the command."""
+    """Prints the JSON Schema. Raises RecipeError E1012 for any argument."""
     command_line.parse(arguments, "schema")
     print(reference.json_schema_text(), end="")
     return 0

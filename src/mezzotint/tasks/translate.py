@@ -20,9 +20,9 @@ def run(arguments: Sequence[str]) -> int:
     `Dialect.translate`."""
     line = command_line.parse(arguments, "translate")
     if line.dialect is None:
-        raise line.wrong(f"name the dialect; write mezzotint translate {line.command.form}")
-    place = foreign.launch_facts(Launch.read(), line.whole("--processes", 1))
-    print(text(foreign.translate(line.dialect, line.foreign, place), line.dialect), end="")
+        raise line.usage_error(f"name the dialect; write mezzotint translate {line.command.form}")
+    launched = foreign.launch_facts(Launch.read(), line.get_integer("--processes", 1))
+    print(text(foreign.translate(line.dialect, line.foreign, launched), line.dialect), end="")
     return 0
 
 

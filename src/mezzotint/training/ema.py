@@ -59,8 +59,8 @@ class Ema:
     On the same device it is a few operations of the step. On the CPU with masters on a GPU, the weights are copied to
     pinned memory after the step, on a separate stream, and a thread updates the average while the next steps run. The
     host waits if an update is due before the previous one is finished; the device waits if weights are about to change
-    before they have been copied (`hold`), but not in the forward and backward passes before that. apart: uses the
-    second way on any device (tests).
+    before they have been copied (`hold`), but not in the forward and backward passes before that. is_asynchronous: uses
+    the second way on any device (tests).
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Ema:
         settings: OptimSettings,
         *,
         decay: float | None = None,
-        apart: bool | None = None,
+        is_asynchronous: bool | None = None,
     ) -> None:
         self._decay = settings.ema.decay if decay is None else decay
         self._rule = settings.ema
@@ -83,7 +83,9 @@ class Ema:
         self._needs_no_casts = all(master.dtype == torch.float32 for master in masters.values())
         self._chunks = split_into_chunks(list(self._weights), self._bytes_of)
         of_masters = next(iter(masters.values())).device
-        self._async = AsyncEma(masters) if (of_masters != self.device if apart is None else apart) else None
+        self._async = (
+            AsyncEma(masters) if (of_masters != self.device if is_asynchronous is None else is_asynchronous) else None
+        )
 
     @property
     def weights(self) -> dict[str, Tensor]:
@@ -111,8 +113,8 @@ class Ema:
     def start_from(self, weights: Mapping[str, Tensor]) -> None:
         """Starts the average from other weights than the masters, before the first update. weights: by their names."""
         with torch.no_grad():
-            for name, mine in self.weights.items():
-                mine.copy_(weights[name])
+            for name, average in self.weights.items():
+                average.copy_(weights[name])
 
     def hold(self) -> None:
         """Called before weights change: copies in progress finish first. Queued on the device."""

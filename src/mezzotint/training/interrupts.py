@@ -40,12 +40,12 @@ class Interrupts:
         self._once = NONE
         return signals
 
-    def ask(self, what: PeerSignals) -> None:
+    def ask(self, signals: PeerSignals) -> None:
         """Requests SAVE or PREVIEW once, or STOP as SIGTERM does."""
-        if what == PeerSignals.STOP:
+        if signals == PeerSignals.STOP:
             self.stop_signal = self.stop_signal or signal.SIGTERM
         else:
-            self._once |= what
+            self._once |= signals
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -53,7 +53,9 @@ class Interrupts:
                 self._before[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             # None: the previous handler was not set from Python and cannot be restored
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

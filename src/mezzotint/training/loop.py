@@ -77,14 +77,14 @@ class Trainer:
     def run(self) -> None:
         """Trains from the current progress to the last step. Raises Diverged, StorageError (of the final save),
         PeerLost."""
-        with self.running():
+        with self.begin_run():
             for step in self.batches:
                 self.run_step(step)
                 if self.is_over:
                     break
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def begin_run(self) -> Iterator[None]:
         """Context manager around the steps of a run: calls callbacks that are due before the first step, and completes
         the last save. An exception within leaves no partial save."""
         try:
@@ -221,7 +221,7 @@ class Trainer:
 
     def _check_movement(self, rates: Mapping[str, float]) -> None:
         check, optim = self.train_step.update_check, self.model.optim
-        if check is not None and check.counts(rates, {part: optim.part_lr.get(part, optim.lr) for part in rates}):
+        if check is not None and check.count_update(rates, {part: optim.part_lr.get(part, optim.lr) for part in rates}):
             check.check_movement(self.model.update.masters, self.progress.rate_peak, self.runtime.agree)
             self.train_step.update_check = None
 

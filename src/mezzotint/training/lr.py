@@ -13,7 +13,7 @@ def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
     step: index of the step about to run, from 0. total_steps: length of the run. Returns a number ≥ 0, in [0, 1]
     except for piecewise factors above 1.
 
-    With W and T of `span`: during the warm-up it is step / W, so the first step has rate 0, as in diffusers'
+    With W and T of `resolve_span`: during the warm-up it is step / W, so the first step has rate 0, as in diffusers'
     `get_scheduler`; with `warmup_from` it rises from that factor. With q = (step − W)/(T − W), between 1 and the floor:
     linear 1 − q; polynomial (1 − q)^power; cosine (1 + cos πq)/2; restarts the same with the fractional part of
     cycles · q. From step T the rate stays at the floor, or continues as a wave (1 + cos πq)/2 with q above 1, as
@@ -22,7 +22,7 @@ def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
     """
     if settings.kind == "rounds":
         return _rounds_factor(settings.rounds, step)
-    warmup, end = span(settings, total_steps)
+    warmup, end = resolve_span(settings, total_steps)
     if step < warmup:
         ramp = settings.warmup_from + (1.0 - settings.warmup_from) * (step / warmup)
         return ramp * _piecewise_factor(settings, step) if settings.kind == "piecewise" else ramp
@@ -39,7 +39,7 @@ def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
             raise ValueError(f"unknown schedule {settings.kind!r}")
 
 
-def span(settings: ScheduleSettings, total_steps: int) -> tuple[int, int]:
+def resolve_span(settings: ScheduleSettings, total_steps: int) -> tuple[int, int]:
     """(W, T): the number of warm-up steps, and the step at which the decay ends.
 
     T is `decay_steps`, or `decay_ratio` times the run's length, rounded down, at least 1. W is `warmup_steps`, or

@@ -49,9 +49,11 @@ class TrainableModel:
         """Whether a text encoder or a learned token is trained."""
         return any(group.part in (*self.family.text_parts, PART) for group in self.update.groups)
 
-    def drawing(self, seed: int, step: int, positions: Tensor, device: torch.device) -> AbstractContextManager[None]:
-        """Context for forward and backward pass of a micro-batch. positions: (B,) int64, places in the step's batch."""
-        return self.adapter.drawing(seed, step, positions, device) if self.adapter else nullcontext()
+    def address_dropout(
+        self, seed: int, step: int, positions: Tensor, device: torch.device
+    ) -> AbstractContextManager[None]:
+        """Context for forward and backward pass of a micro-batch. positions: (B,) int64, in the step's batch."""
+        return self.adapter.address_dropout(seed, step, positions, device) if self.adapter else nullcontext()
 
     def loss(self, batch: Batch, seed: int, step: int, device: torch.device) -> tuple[Loss, Tensor]:
         """The loss of a micro-batch with the random draws of a step, and the timesteps of its noise, (B,)."""

@@ -97,21 +97,21 @@ class Peers:
     @property
     def is_out_of_memory(self) -> bool:
         """Whether memory ran out in this step, on any process."""
-        return PeerSignals.OUT_OF_MEMORY in self._received
+        return PeerSignals.OUT_OF_MEMORY in self._all_signals
 
     def exchange(self, corrupt: Sequence[str]) -> PeerSignals:
         """The signals of all processes for this step. corrupt: keys of the step's corrupt samples in this process."""
         if self.runtime.world_size == 1:
             self._local |= self.poll(corrupt)
-        signals, self._local, self._future = self._received, NONE, None
+        signals, self._local, self._future = self._all_signals, NONE, None
         return signals
 
     def repeat(self) -> None:
         """Called when the step is repeated: keeps the requests for the next attempt."""
-        self._local, self._future = self._received & ~_OF_ONE_ATTEMPT, None
+        self._local, self._future = self._all_signals & ~_OF_ONE_ATTEMPT, None
 
     @property
-    def _received(self) -> PeerSignals:
+    def _all_signals(self) -> PeerSignals:
         return self._local | (self._future.result() if self._future is not None else NONE)
 
     @property

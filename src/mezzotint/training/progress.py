@@ -1,4 +1,4 @@
-"""Progress of a run: all state of the loop besides tensors."""
+"""Progress of a run: all state of the loop other than tensors."""
 
 from __future__ import annotations
 

@@ -68,12 +68,13 @@ class Recovery:
     def _halve_micro_batch(self, step: StepBatches, shortage: str) -> None:
         largest = max(step.sizes)
         size = min(largest, self.train_step.micro_batch or largest)
-        most = max(map(int, self.train_step.runtime.gather(str(size))))
-        if most <= 1:
+        micro_batch = max(map(int, self.train_step.runtime.gather(str(size))))
+        if micro_batch <= 1:
             raise torch.OutOfMemoryError(shortage)
-        half = self.train_step.micro_batch = -(-most // 2)
+        half = self.train_step.micro_batch = -(-micro_batch // 2)
         self.host.warn(
-            f"out of memory at step {step.step + 1} with {most} samples at once ({shortage.partition(chr(10))[0]}): "
+            f"out of memory at step {step.step + 1} with {micro_batch} samples at once "
+            f"({shortage.partition(chr(10))[0]}): "
             f"continuing with micro-batches of {half} on every process and the same draws; set run.micro_batch={half} "
             "to start that way"
         )
@@ -103,7 +104,7 @@ class Recovery:
                 f"step {report.step + 1}: {progress.bad_in_a_row} steps in a row and "
                 f"{len(progress.bad_steps)} of the last 1000 were not finite; their samples are in "
                 "bad_steps.jsonl; lower optim.lr"
-                + (", or set run.precision=bf16 or fp32" if self.train_step.model.precision.scaled else ""),
+                + (", or set run.precision=bf16 or fp32" if self.train_step.model.precision.has_loss_scale else ""),
                 code="E1604",
                 step=report.step + 1,
             )

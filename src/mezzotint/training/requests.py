@@ -102,7 +102,7 @@ class Requests:
             return False
         try:
             if stat.S_ISLNK(status.st_mode):
-                raise outside.NoPlainFile(path, "it is a link")
+                raise outside.NotRegularFile(path, "it is a link")
             outside.read_bytes(path, limit=_MAX_BYTES)
             path.unlink()
         except OSError as error:

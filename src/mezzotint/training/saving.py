@@ -67,6 +67,6 @@ class CheckpointSaver:
         self.runtime.barrier()  # the first process may have written for long
         flags = self.runtime.agree(bool(message) | 2 * (diverged is not None))
         if flags & 2:
-            why = diverged.message if diverged else "the first process found weights that are not finite"
-            raise Diverged(why, code="E1603", step=step) from diverged
+            reason = diverged.message if diverged else "the first process found weights that are not finite"
+            raise Diverged(reason, code="E1603", step=step) from diverged
         return SaveOutcome(bool(flags), message)

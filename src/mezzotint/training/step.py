@@ -61,7 +61,7 @@ class TrainStep:
         for batch, num_real, is_last in self.micro_batches(step, at_most):
             with self.runtime.micro_batch(last=is_last):
                 if batch.size:
-                    with model.drawing(self.seed, step.step, batch.positions, device):
+                    with model.address_dropout(self.seed, step.step, batch.positions, device):
                         loss, timesteps = self.loss(batch, step.step)
                         if model.update.in_backward:
                             self.host.hold_save()
@@ -101,8 +101,8 @@ class TrainStep:
         """Size of each batch on this process; if processes share weights and split batches, the largest over all."""
         if self.micro_batch is None or not self.runtime.shares:
             return step.sizes
-        each = self.runtime.gather(" ".join(map(str, step.sizes)))
-        return [max(sizes) for sizes in zip(*(map(int, sizes.split()) for sizes in each), strict=True)]
+        gathered = self.runtime.gather(" ".join(map(str, step.sizes)))
+        return [max(sizes) for sizes in zip(*(map(int, sizes.split()) for sizes in gathered), strict=True)]
 
     def loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
         """See `TrainableModel.loss`."""

@@ -70,7 +70,9 @@ class StepSums:
     @classmethod
     def of(cls, batches: StepBatches, device: torch.device) -> StepSums:
         """Zeros for a step."""
-        return cls(*torch.zeros(_num(batches), dtype=torch.float32, device=device).split([1, _num(batches) - 1]))
+        return cls(
+            *torch.zeros(_count_sums(batches), dtype=torch.float32, device=device).split([1, _count_sums(batches) - 1])
+        )
 
     def add(self, batch: Batch, loss: Loss, timesteps: Tensor, num_real: int) -> None:
         """Adds a micro-batch, whose first num_real samples count."""
@@ -88,14 +90,14 @@ class StepSums:
             return
         weight = batch.weight.to(loss.weight.device, non_blocking=True)
         is_class = batch.is_class.to(weight.device, non_blocking=True)
-        both = torch.stack([(loss.per_sample * loss.weight).detach(), weight])
-        self.groups += torch.stack([both * ~is_class, both * is_class]).sum(dim=2).flatten()
+        weighted = torch.stack([(loss.per_sample * loss.weight).detach(), weight])
+        self.groups += torch.stack([weighted * ~is_class, weighted * is_class]).sum(dim=2).flatten()
 
 
-def _num(batches: StepBatches) -> int:
+def _count_sums(batches: StepBatches) -> int:
     return 1 + 2 * len(GROUPS) * batches.has_classes
 
 
 def sums_of_failed_step(step: StepBatches, device: torch.device) -> Tensor:
     """`total` and `groups` of a process in which the step failed: NaN, so no process changes its weights."""
-    return torch.full((_num(step),), math.nan, device=device)
+    return torch.full((_count_sums(step),), math.nan, device=device)

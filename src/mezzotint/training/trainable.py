@@ -22,7 +22,7 @@ _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _INT_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def trained_parameters(
+def select_trained_parameters(
     parts: Mapping[str, nn.Module], settings: ModelSettings, trainable: tuple[str, ...]
 ) -> dict[str, nn.Parameter]:
     """Freezes everything that the recipe does not train; returns the trained parameters by `part/parameter`.
@@ -70,7 +70,7 @@ def without_prefix(pattern: str) -> str:
     return pattern.removeprefix(MAY_BE_IDLE)
 
 
-def unmatched_patterns(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
+def find_unmatched_patterns(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
     """The patterns with the prefix `MAY_BE_IDLE` that match nothing, without the prefix. names: of all parameters."""
     lenient = [without_prefix(pattern) for pattern in patterns if pattern.startswith(MAY_BE_IDLE)]
     return [pattern for pattern in lenient if not any(fnmatchcase(name, pattern.removeprefix("!")) for name in names)]
@@ -127,7 +127,7 @@ class UpdateCheck:
                 code="E1601",
             )
 
-    def counts(self, rates: Mapping[str, float], base: Mapping[str, float]) -> bool:
+    def count_update(self, rates: Mapping[str, float], base: Mapping[str, float]) -> bool:
         """Counts an applied update; returns whether every part has had `updates` of them. rates: of this update, by
         part. base: peak rate of each part; parts with 0 are not waited for."""
         self._applied += 1
@@ -148,12 +148,12 @@ class UpdateCheck:
         moved = {part for part, before in self._before.items() if not torch.equal(before, after[part])}
         part = _first_without(list(self._before), moved, agree)
         if part is not None:
-            why = (
+            reason = (
                 "its learning rate was always 0; set optim.lr or optim.part_lr above 0"
                 if rates.get(part, 0.0) == 0.0
                 else f"its learning rate reached {rates[part]:g}, which may be too small for the dtype of the weights"
             )
-            raise Diverged(f"{part} has not changed in {self.updates} updates: {why}", code="E1602")
+            raise Diverged(f"{part} has not changed in {self.updates} updates: {reason}", code="E1602")
 
 
 def _first_without(parts: Sequence[str], have: Collection[str], agree: Agree) -> str | None:

@@ -126,9 +126,11 @@ class Update:
         # read by the host once per step, not once per chunk
         on_host = found_inf.cpu() if any(step.reads_on_host for step in self._steps.values()) else found_inf
         for group in self.groups:
-            reads = self._steps[group.part].reads_on_host
+            reads_on_host = self._steps[group.part].reads_on_host
             for names in self._chunks[group.name]:
-                self._step(group, names, coefficients, loss_scale, on_host if reads else found_inf, lr[group.name])
+                self._step(
+                    group, names, coefficients, loss_scale, on_host if reads_on_host else found_inf, lr[group.name]
+                )
         self._moved(self._masters)
         if self._separate:
             torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
@@ -168,15 +170,18 @@ class Update:
         """The bytes of the optimizer state once it is created, without averages and counts."""
         return sum(step.state_bytes(_of_part(part, self._masters)) for part, step in self._steps.items())
 
-    def checkpoint_bytes(self, whole: Callable[[str, Tensor], tuple[int, ...]] = lambda name, t: tuple(t.shape)) -> int:
+    def checkpoint_bytes(
+        self, full_shape: Callable[[str, Tensor], tuple[int, ...]] = lambda name, t: tuple(t.shape)
+    ) -> int:
         """The bytes of a checkpoint's tensors once the state is created, which some optimizers do in their first step.
 
-        whole: the full shape of a tensor of which this process holds some rows, by its flat name.
+        full_shape: the full shape of a tensor of which this process holds some rows, by its flat name.
         """
         others = {n: t for n, t in self.tensors().items() if not n.startswith("opt.") or n in _COUNTS}
-        size = sum(math.prod(whole(name, tensor)) * tensor.element_size() for name, tensor in others.items())
+        size = sum(math.prod(full_shape(name, tensor)) * tensor.element_size() for name, tensor in others.items())
         masters = {
-            name: torch.empty(whole(f"w/{name}", m), dtype=m.dtype, device="meta") for name, m in self._masters.items()
+            name: torch.empty(full_shape(f"w/{name}", m), dtype=m.dtype, device="meta")
+            for name, m in self._masters.items()
         }
         return size + sum(step.state_bytes(_of_part(part, masters)) for part, step in self._steps.items())
 
@@ -259,7 +264,7 @@ class Update:
         self._written()
 
     @contextmanager
-    def ema_swapped_in(self) -> Iterator[None]:
+    def swap_in_ema(self) -> Iterator[None]:
         """Context manager: the networks compute with the averaged weights. Not to be used during a save."""
         assert self.ema is not None
         parameters = [p.detach() for p in self._trained.values()]
@@ -293,8 +298,8 @@ def _groups(trained: Iterable[str], settings: OptimSettings) -> list[Group]:
     for part, names in names_of.items():
         optimizer = settings.part_optimizer.get(part, settings.optimizer)
         # `weight_decay.resolve_no_decay` adds many exact names, which are looked up in a set
-        exact_names = frozenset(optimizer.undecayed)
-        patterns = [without_prefix(name) for name in optimizer.undecayed if any(sign in name for sign in "*?[")]
+        exact_names = frozenset(optimizer.no_decay_patterns)
+        patterns = [without_prefix(name) for name in optimizer.no_decay_patterns if any(sign in name for sign in "*?[")]
         for name in names:
             undecayed = name in exact_names or any(fnmatchcase(name, pattern) for pattern in patterns)
             key = f"{part}.no_decay" if undecayed else part
@@ -310,7 +315,7 @@ def _refuse_unmatched(settings: OptimSettings, names_of: Mapping[str, Sequence[s
     others = set(names_of) - set(settings.part_optimizer)
     for path, (parts, optimizer) in ({"optim.optimizer": (others, settings.optimizer)} | of_parts).items():
         names = {name for part in parts for name in names_of.get(part, ())}
-        for pattern in optimizer.undecayed if parts else ():
+        for pattern in optimizer.no_decay_patterns if parts else ():
             if pattern in names or pattern.startswith(MAY_BE_IDLE):
                 continue
             if not any(fnmatchcase(name, pattern) for name in names):

@@ -21,7 +21,7 @@ from mezzotint.training.model import TrainableModel
 
 @dataclass(frozen=True, slots=True)
 class LossBatch:
-    """Input of a loss function besides prediction and target. B samples; tensors are on the device.
+    """Input of a loss function other than prediction and target. B samples; tensors are on the device.
 
     keys, captions: B strings, as trained (after selection and dropout). latents, noise, noisy_latents: (B, C, *spatial)
     float32. timesteps: (B,) float32, 0 to the schedule's T; 1000 σ for flow-matching models. mask: (B, *spatial)
@@ -49,7 +49,7 @@ class UserCode:
     callbacks: Sequence[Callback] = ()
     loss: LossFunction | None = None
 
-    def recorded(self) -> dict[str, str]:
+    def describe_sources(self) -> dict[str, str]:
         """Name and source hash of each callable, by its role in the run, for history and checkpoints."""
         sources = {f"callback {type(c).__qualname__}": source_of(type(c)) for c in self.callbacks}
         if self.loss is not None:

@@ -84,19 +84,19 @@ class Table:
                 assert name not in self._by_ours, f"{name} is mapped twice"
                 self._by_ours[name] = entry
 
-    def reads(self, foreign: str) -> Entry | None:
+    def find_foreign(self, foreign: str) -> Entry | None:
         """The entry for a name in a foreign file, in any spelling; None when it is not part of this network."""
         return self._by_foreign.get(self._plain(foreign))
 
-    def holds(self, ours: str) -> Entry | None:
+    def find_ours(self, ours: str) -> Entry | None:
         """The entry that contains one of our tensors."""
         return self._by_ours.get(ours)
 
-    def present(self, names: Iterable[str]) -> dict[str, Entry]:
+    def match_names(self, names: Iterable[str]) -> dict[str, Entry]:
         """The names in a file that belong to this network, with their entries; of two spellings the canonical one."""
         chosen: dict[Entry, str] = {}
         for name in names:
-            entry = self.reads(name)
+            entry = self.find_foreign(name)
             if entry is not None and (entry not in chosen or name == entry.foreign):
                 chosen[entry] = name
         return {name: entry for entry, name in chosen.items()}
@@ -120,7 +120,7 @@ class ComponentMap:
     def table(self, names: Sequence[str]) -> Table:
         """The table of a network whose tensors have these names; it contains all of them."""
         table = Table((self._written(entry) for entry in self.describe(names)), self.plain)
-        missing = [name for name in names if table.holds(name) is None]
+        missing = [name for name in names if table.find_ours(name) is None]
         assert not missing, f"the layout does not map {missing[:3]}"
         return table
 

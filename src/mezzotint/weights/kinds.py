@@ -48,24 +48,24 @@ class OtherKind(NamedTuple):
     remedy: str
 
 
-def of_path(path: Path) -> str | None:
+def describe_path(path: Path) -> str | None:
     """Describes what a path that is not a model folder seems to be: a single file, a component, an adapter.
 
     None for a model folder. Raises WeightsError when a file cannot be read, E1406 for a pipe or device.
     """
-    if what := outside.describe_file_kind(path):
-        raise WeightsError(f"{path}: {what}; give a model's folder or file", code="E1406")
+    if kind := outside.describe_file_kind(path):
+        raise WeightsError(f"{path}: {kind}; give a model's folder or file", code="E1406")
     if path.is_file():
         if path.suffix != ".safetensors" and formats.name_at(path) is None:
             return f"a single file ({path.suffix or 'no suffix'})"
-        return of_tensors(read_header(path))
+        return describe_tensors(read_header(path))
     if (path / "model_index.json").exists():  # if it is not a regular file, reading it raises
         return None
     single = sorted(path.glob("*.safetensors"))
     if (path / "config.json").is_file() and single:
-        return f"one component of a model, {of_tensors(read_header(single[0]))}"
+        return f"one component of a model, {describe_tensors(read_header(single[0]))}"
     if single:
-        return f"a folder with a single file, {single[0].name}: {of_tensors(read_header(single[0]))}"
+        return f"a folder with a single file, {single[0].name}: {describe_tensors(read_header(single[0]))}"
     return "a folder without model_index.json"
 
 
@@ -78,7 +78,7 @@ def refuse_adapter(path: Path) -> None:
             raise WeightsError(f"{path}: is {other.name}, not a model; {other.remedy}", code="E1406")
 
 
-def of_tensors(header: Mapping[str, TensorInfo]) -> str:
+def describe_tensors(header: Mapping[str, TensorInfo]) -> str:
     """Describes what a weights file seems to be, by the names and shapes of its tensors."""
     names = header.keys()
     other = _adapter(names) or _other_model(names)
@@ -87,9 +87,9 @@ def of_tensors(header: Mapping[str, TensorInfo]) -> str:
     xl = _sdxl(names)
     if xl is not None:
         return f"a single-file checkpoint of {xl}"
-    for starts, words in _BY_STARTS:
+    for starts, template in _BY_STARTS:
         if any(n.startswith(starts) for n in names):
-            return words.format(unet=_unet(header))
+            return template.format(unet=_unet(header))
     if any(("encoder.layers." in n or "transformer.resblocks." in n) for n in names):
         return "a standalone text encoder"
     return "an unknown kind of file"
@@ -106,9 +106,9 @@ def refusal(header: Mapping[str, TensorInfo], family: str | None) -> OtherKind |
         return other if other.remedy else OtherKind(other.name, _trained_models(family))
     detected = family_of(names)
     if family is not None and detected is not None and detected != family:
-        return OtherKind(of_tensors(header), f"{_trained_models(family)}; set model.family={detected}")
+        return OtherKind(describe_tensors(header), f"{_trained_models(family)}; set model.family={detected}")
     if not any(n.startswith(_DENOISER) for n in names):
-        kind = of_tensors(header)
+        kind = describe_tensors(header)
         if kind.startswith("a standalone denoiser") and not kind.endswith("format"):
             return OtherKind(kind, "give the folder of the complete model, in which it is the component unet")
         return OtherKind(kind, "give the file of a complete model: denoiser, autoencoder and text encoder")
@@ -133,7 +133,7 @@ def family_at(path: Path) -> str | None:
         entry = listed["transformer"]
         config = config or ({"_class_name": entry[1]} if isinstance(entry, list) and len(entry) == 2 else {})
         listed = {}
-    return next((spec.name for spec in specs() if spec.holds(listed, config)), None)
+    return next((spec.name for spec in specs() if spec.matches(listed, config)), None)
 
 
 def _trained_models(family: str | None) -> str:
@@ -194,17 +194,17 @@ def _other_model(names: Collection[str]) -> OtherKind | None:
         if any(blocks in n for n in names):
             return OtherKind(name, "")
     match = next((spec for spec in specs() if not spec.layout and spec.names_tensors(names)), None)
-    return None if match is None else OtherKind(match.called, f"set model.family={match.name}")
+    return None if match is None else OtherKind(match.label, f"set model.family={match.name}")
 
 
-def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: str | None) -> str | None:
+def describe_folder(index: Mapping[str, Any], unet: Mapping[str, Any], family: str | None) -> str | None:
     """Describes a model folder that is not a text-to-image model of a family; None when it is one.
 
     index: model_index.json. unet: its denoiser's configuration, or {}. family: None accepts any registered family.
     """
     channels = unet.get("in_channels", 4)
     xl = _sdxl_of_index(index, unet)
-    is_other = family is not None and not family_spec(family).holds(index, unet)
+    is_other = family is not None and not family_spec(family).matches(index, unet)
     if is_other and xl is not None:
         return xl
     if is_other and "unet" in index:
@@ -222,8 +222,8 @@ def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: str | No
 
 def other_family(index: Mapping[str, Any], unet: Mapping[str, Any], family: str) -> str | None:
     """The registered family, other than `family`, that trains the model in a folder; None if there is none."""
-    others = [s.name for s in specs() if s.name != family and "unet" in index and s.holds(index, unet)]
-    return next((name for name in others if of_index(index, unet, name) is None), None)
+    others = [s.name for s in specs() if s.name != family and "unet" in index and s.matches(index, unet)]
+    return next((name for name in others if describe_folder(index, unet, name) is None), None)
 
 
 def _sd_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ TOGETHER = 32
 """Passes that share each loaded group, by default."""
 SMALL = 16 << 20
 """Bytes below which an embedding table is kept in memory instead of streamed."""
-_PLACES = 1000
+_MAX_POSITIONS = 1000
 """Embedding tables of at most so many rows are not streamed: they may hold positions, whose shape other code reads."""
 
 
@@ -28,7 +28,7 @@ class Fills(Protocol):
     """Loads tensors of a network, and frees them."""
 
     def fill(self, names: Iterable[str]) -> None: ...
-    def let_go(self, names: Iterable[str]) -> None: ...
+    def free(self, names: Iterable[str]) -> None: ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -71,7 +71,7 @@ class LayerStreamer:
         filling.fill(rest)
 
     def _gate(self, modules: Sequence[nn.Module], group: LayerGroup) -> None:
-        group.filling.let_go(group.names)
+        group.filling.free(group.names)
         for module in modules:
             module.forward = self._load_before(module.forward, group)
 
@@ -131,7 +131,7 @@ class LayerStreamer:
     def _load(self, group: LayerGroup | None) -> None:
         """Frees the loaded layers and loads others."""
         if self._loaded is not None:
-            self._loaded.filling.let_go(self._loaded.names)
+            self._loaded.filling.free(self._loaded.names)
         self._loaded = None
         if group is not None:
             group.filling.fill(group.names)
@@ -168,5 +168,5 @@ def _layers(network: nn.Module) -> Iterator[list[str]]:
         if isinstance(module, nn.ModuleList):
             inside = f"{path}."
             yield [f"{path}.{name}" for name, _ in module.named_children()]
-        elif isinstance(module, nn.Embedding) and module.num_embeddings > _PLACES:
+        elif isinstance(module, nn.Embedding) and module.num_embeddings > _MAX_POSITIONS:
             yield [path]

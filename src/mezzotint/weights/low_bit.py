@@ -34,22 +34,22 @@ CPU = torch.device("cpu")
 class WeightForm:
     """How the weights of a network are held. dtype: of all floating-point tensors. low_bit: the quantization of linear
     layers' matrices, in place of `dtype`. device: where stored weights are moved; random or converted ones stay where
-    they are. in_turn: streams stored layers, which are in memory only while they compute. has_islands: whether layers
-    that the library keeps in float32 stay so."""
+    they are. layer_streamer: streams stored layers, which are in memory only while they compute. keeps_fp32: whether
+    layers that the library keeps in float32 stay so."""
 
     dtype: torch.dtype
     low_bit: LowBit | None = None
     device: torch.device = CPU
     layer_streamer: LayerStreamer | None = None
-    is_later: bool = False
-    """Whether stored parameters are left empty, to be filled by rows later: `state.left_for_later`."""
+    is_deferred: bool = False
+    """Whether stored parameters are left empty, to be filled by rows later: `state.get_deferred_filling`."""
     keeps_fp32: bool = False
 
     def dtype_of(self, network: nn.Module, name: str) -> torch.dtype:
         """The dtype of one of a network's tensors."""
-        return torch.float32 if self.keeps_fp32 and is_island(network, name) else self.dtype
+        return torch.float32 if self.keeps_fp32 and keeps_in_fp32(network, name) else self.dtype
 
-    def held(self, tensor: Tensor, network: nn.Module, name: str) -> Tensor:
+    def convert(self, tensor: Tensor, network: nn.Module, name: str) -> Tensor:
         """A copy of a network's tensor in this form. It is moved in its stored dtype and cast on the device, so no
         cast copy remains on the host."""
         dtype = self.dtype_of(network, name)
@@ -58,16 +58,18 @@ class WeightForm:
         return tensor.to(self.device).to(dtype)
 
 
-def is_island(network: nn.Module, name: str) -> bool:
+def keeps_in_fp32(network: nn.Module, name: str) -> bool:
     """Whether diffusers keeps a tensor or module of this network in float32 when the rest is in half precision."""
-    kept = getattr(network, "_keep_in_fp32_modules", None) if type(network).__module__.startswith("diffusers.") else ()
-    return not set(kept or ()).isdisjoint(name.split("."))
+    patterns = (
+        getattr(network, "_keep_in_fp32_modules", None) if type(network).__module__.startswith("diffusers.") else ()
+    )
+    return not set(patterns or ()).isdisjoint(name.split("."))
 
 
 def fp32_tensors(network: nn.Module) -> list[Tensor]:
     """All tensors of a network that stay in float32: parameters, and buffers that no file contains."""
     named = (*network.named_parameters(), *network.named_buffers())
-    return [tensor for name, tensor in named if is_island(network, name)]
+    return [tensor for name, tensor in named if keeps_in_fp32(network, name)]
 
 
 FLOAT32 = WeightForm(torch.float32)
@@ -148,7 +150,7 @@ def prepare(network: nn.Module, form: WeightForm) -> dict[str, LowBitLinear]:
     require_torchao()
     layers: dict[str, LowBitLinear] = {}
     for path, module in list(network.named_modules()):
-        if form.keeps_fp32 and is_island(network, path):
+        if form.keeps_fp32 and keeps_in_fp32(network, path):
             continue
         if type(module) is nn.Linear and (form.low_bit == "int8" or module.weight.numel() % _BLOCK == 0):
             layers[f"{path}.weight"] = LowBitLinear(module, form.low_bit)
@@ -164,8 +166,8 @@ def convert_network(network: nn.Module, form: WeightForm) -> nn.Module:
     matrices = {f"{path}.weight": m.weight for path, m in network.named_modules() if type(m) is nn.Linear}
     for name, layer in prepare(network, form).items():
         layer.pack(matrices[name])
-    kept = {id(tensor) for tensor in fp32_tensors(network)} if form.keeps_fp32 else ()
-    nn.Module._apply(network, lambda t: t.to(form.dtype) if t.is_floating_point() and id(t) not in kept else t)
+    fp32_ids = {id(tensor) for tensor in fp32_tensors(network)} if form.keeps_fp32 else ()
+    nn.Module._apply(network, lambda t: t.to(form.dtype) if t.is_floating_point() and id(t) not in fp32_ids else t)
     return network
 
 
@@ -183,8 +185,10 @@ def _quantize(weight: Tensor, low_bit: LowBit) -> dict[str, Tensor]:
     match low_bit:
         case "int8":
             rows = weight.shape[0] if weight.is_meta else max(1, _AT_ONCE // weight.shape[1])
-            each = (torchao.Int8Tensor.from_hp(p.float(), granularity=torchao.PerRow()) for p in weight.split(rows))
-            qdata, scale = _concatenate(((piece.qdata, piece.scale) for piece in each), len(weight))
+            quantized = (
+                torchao.Int8Tensor.from_hp(p.float(), granularity=torchao.PerRow()) for p in weight.split(rows)
+            )
+            qdata, scale = _concatenate(((piece.qdata, piece.scale) for piece in quantized), len(weight))
             return {"qdata": qdata, "scale": scale}
         case "nf4":
             like = torchao.to_nf4(torch.ones(_BLOCK, device=weight.device), _BLOCK, 1)  # for its table
@@ -193,18 +197,18 @@ def _quantize(weight: Tensor, low_bit: LowBit) -> dict[str, Tensor]:
             (largest,) = _concatenate(((p.float().view(-1, _BLOCK).abs().amax(dim=1),) for p in pieces), blocks)
             scales = torchao.NF4Tensor.double_quantize_scalers(largest, 1, math.gcd(largest.numel(), _SCALES))
             encode = torchao.NF4Tensor.convert_to_norm_float_weight
-            each = ((encode(p.float(), p.numel() // _BLOCK, _BLOCK, like.nf4),) for p in pieces)
-            (codes,) = _concatenate(each, weight.numel() // 2)
+            encoded = ((encode(p.float(), p.numel() // _BLOCK, _BLOCK, like.nf4),) for p in pieces)
+            (codes,) = _concatenate(encoded, weight.numel() // 2)
             names = ("quantized_scalers", "quantization_factor", "scaler_mean", "quantized_data", "nf4")
             return dict(zip(names, (*scales, codes, like.nf4), strict=True))
 
 
-def _concatenate(each: Iterable[tuple[Tensor, ...]], length: int) -> list[Tensor]:
+def _concatenate(portions: Iterable[tuple[Tensor, ...]], length: int) -> list[Tensor]:
     """Concatenates pieces of several tensors along the first axis, in all `length` long. Each piece is copied to its
-    place as it comes: a list of all pieces would need the memory twice."""
+    position as it comes: a list of all pieces would need the memory twice."""
     whole: list[Tensor] = []
     start = 0
-    for pieces in each:
+    for pieces in portions:
         if not whole:
             if len(pieces[0]) == length:
                 return list(pieces)

@@ -81,7 +81,7 @@ def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | 
 
 def _require_whole(source: ModelTensors, shapes: Shapes) -> None:
     for component, names in shapes.items():
-        missing = source.lacks(component, names)
+        missing = source.find_missing(component, names)
         if missing:
             raise WeightsError(
                 f"{source.path}: lacks {tensor_files.summary(missing, 3)} of {component}; give a complete model",
@@ -110,13 +110,13 @@ class Merge:
         """By component and tensor, the source: the last one that has the tensor (in a sum, the base)."""
         origin = {component: dict.fromkeys(names, self.base.source) for component, names in self.base.shapes.items()}
         for other in () if self.shares else self.others:
-            for component, stored in other.held.items():
+            for component, stored in other.components.items():
                 origin[component] |= dict.fromkeys(stored.names(), other)
         return origin
 
     def header(self, component: str) -> dict[str, TensorInfo]:
         """Data types, by safetensors' names, and shapes of a component's tensors."""
-        headers = {source: source.held[component].header() for source in set(self.origin[component].values())}
+        headers = {source: source.components[component].header() for source in set(self.origin[component].values())}
         kinds = {name: headers[source][name].dtype for name, source in self.origin[component].items()}
         shapes = self.base.shapes[component].items()
         return {name: TensorInfo(KINDS[self.dtype] if self.dtype else kinds[name], shape) for name, shape in shapes}
@@ -135,15 +135,15 @@ class Merge:
         tensors: dict[str, Tensor] = {}
         for source in (self.base.source, *self.others):
             of_source = [name for name in names if self.origin[component][name] is source]
-            tensors |= source.held[component].read(of_source) if of_source else {}
+            tensors |= source.components[component].read(of_source) if of_source else {}
         return tensors
 
     def _sum(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
         """Sums computed in float32, returned in the base's data types."""
-        of_base = self.base.source.held[component].read(names)
+        of_base = self.base.source.components[component].read(names)
         total = {name: tensor.float() * self.shares[0] for name, tensor in of_base.items()}
         for share, other in zip(self.shares[1:], self.others, strict=True):
-            for name, tensor in other.held[component].read(names).items():
+            for name, tensor in other.components[component].read(names).items():
                 total[name] += tensor.float() * share
         return {name: tensor.to(of_base[name].dtype) for name, tensor in total.items()}
 
@@ -169,7 +169,7 @@ class Merge:
 
     def keys(self) -> dict[str, dict[str, str]]:
         """By component and our name: the source file and the tensor's name in it."""
-        names_in = {s: {c: part.names() for c, part in s.held.items()} for s in (self.base.source, *self.others)}
+        names_in = {s: {c: part.names() for c, part in s.components.items()} for s in (self.base.source, *self.others)}
         return {
             component: {name: f"{source.path}: {names_in[source][component][name]}" for name, source in names.items()}
             for component, names in self.origin.items()
@@ -182,13 +182,13 @@ def _notes(source: ModelTensors, base: Base) -> Iterator[str]:
         yield f"{source.path}: removed `._backbone`, `stage1.` or `stage2.` from {source.leftovers} names"
     if source.averages:
         yield f"{source.path}: left out: {len(source.averages)} averaged tensors; --ema=use uses them"
-    other = [n for n in source.besides if n not in source.averages and not base.layout.is_extra(n)]
+    other = [n for n in source.unmapped if n not in source.averages and not base.layout.is_extra(n)]
     if other:
         yield f"{source.path}: left out, since the model has no such tensors: {tensor_files.summary(other)}"
     if source is base.source:
         return
     for component, names in base.shapes.items():
-        missing = source.lacks(component, names)
+        missing = source.find_missing(component, names)
         if missing and len(missing) < len(names):
             yield f"{source.path}: lacks {tensor_files.summary(missing, 3)} of {component}, which stay unchanged"
 
@@ -201,7 +201,7 @@ class MergedComponent:
     name: str
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """See Stored."""
         return self.merge.base.source.path
 

@@ -71,7 +71,7 @@ class ModelFiles(ABC):
 
     @classmethod
     @abstractmethod
-    def described(cls, settings: ModelSettings) -> Self:
+    def from_configs(cls, settings: ModelSettings) -> Self:
         """The model by its configurations only, with random weights even where files exist: for counting parameters on
         the meta device. A replaced autoencoder is assumed to be as large as the model's own."""
 
@@ -190,7 +190,7 @@ class ModelFiles(ABC):
     def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None] | None:
         """The weights of each part under its network's names; None for a part without weights.
 
-        parts: the networks of a model opened with `described`. Returns None for models in diffusers' layout and for
+        parts: the networks of a model opened with `from_configs`. Returns None for models in diffusers' layout and for
         Stable Diffusion in one file, whose files are inspected directly. Raises WeightsError.
         """
         return None

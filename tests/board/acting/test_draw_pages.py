@@ -47,7 +47,7 @@ def test_form_gives_one_command_per_model_with_the_same_seeds(board: Board, line
     }  # fmt: skip
     assert board.post("/api/draw", form) == (200, {"jobs": [1, 2]})
     rest = ["--prompt=a fox; $(rm)", "--steps=8", "--guidance=7.5", "--seed=1-3", "--size=64x48", "--solver=euler"]
-    assert lines == [["mezzotint-mini", *rest], [str(board.pages.places.folders[0] / "run"), *rest]]
+    assert lines == [["mezzotint-mini", *rest], [str(board.pages.roots.folders[0] / "run"), *rest]]
 
 
 @pytest.mark.parametrize("model", ["../outside", "/etc", "none", "a/../../outside", "-x", "mezzotint-mini/../sd1"])

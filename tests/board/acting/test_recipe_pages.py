@@ -149,7 +149,7 @@ def test_only_shipped_recipes_and_those_of_runs_are_read(board: Board, base: str
 
 
 def test_invalid_recipe_shows_its_error(board: Board) -> None:
-    (board.pages.places.folders[0] / "broken.yaml").write_text("schema: 1\noptim: {lr: <b>fast</b>}\n")
+    (board.pages.roots.folders[0] / "broken.yaml").write_text("schema: 1\noptim: {lr: <b>fast</b>}\n")
     status, text, _ = board.ask("/recipe?base=file:0/broken.yaml")
     assert (status, "This did not work" in text, "<b>" in text) == (409, True, False)
     assert "optim.lr" in text
@@ -165,7 +165,7 @@ def test_run_that_writes_outside_the_folders_is_not_started(
     monkeypatch.setattr(
         actions.StartedProcesses, "start", lambda self, line, out, folder: lines.append(line) or "started"
     )
-    root = board.pages.places.folders[0]
+    root = board.pages.roots.folders[0]
     (root / "out").symlink_to(tmp_path)
     for place in (tmp_path / "x", "../x", "out/x", "~/x"):
         status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {name: str(place)}})
@@ -181,7 +181,7 @@ def test_run_that_writes_outside_the_folders_is_not_started(
 
 
 def test_recipe_is_saved_below_the_folder_and_never_overwritten(board: Board) -> None:
-    root = board.pages.places.folders[0]
+    root = board.pages.roots.folders[0]
     value = {"base": "tiny_cpu", "changes": {"optim.lr": "3e-4"}, "file": "mine.yaml"}
     status, answer = board.post("/api/save", value)
     assert (status, answer["command"]) == (200, f"mezzotint train {root / 'mine.yaml'}")
@@ -209,7 +209,7 @@ def test_recipe_is_started_and_checked_with_the_command_shown(board: Board, monk
 
     monkeypatch.setattr(actions.StartedProcesses, "start", start)
     monkeypatch.setattr(recipe_pages, "_run_check", lambda *line: lines.append(line) or {"text": "fits"})
-    root = board.pages.places.folders[0]
+    root = board.pages.roots.folders[0]
     value = {"base": "tiny_cpu", "changes": {"run.name": "mine"}}
     assert board.post("/api/start", value) == (200, {"message": f"started {root}/mine", "run": "0/mine"})
     _, answer = board.post("/api/check", value | {"dry": True})

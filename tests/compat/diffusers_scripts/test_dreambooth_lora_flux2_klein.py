@@ -32,7 +32,7 @@ def test_klein_pairs_images_and_drops_only_instance_captions() -> None:
 
 
 def test_text_layers_default_to_those_of_the_pipeline() -> None:
-    assert "as in the model's pipeline; there, 10, 20 and 30" in LINES.notes_text()
+    assert "as in the model's pipeline; in the script, 10, 20 and 30" in LINES.notes_text()
     assert "10, 20 and 30" not in LINES.notes_text("--text_encoder_out_layers", "9", "18", "27")
     own = LINES.translate("--text_encoder_out_layers", "10", "20", "30").settings["model"]["flux2"]
     assert own["text_layers"] == [10, 20, 30]

@@ -45,7 +45,7 @@ def test_options_without_effect_are_noted() -> None:
         (["--text_encoder_lr=1"], "--text_encoder_lr: without --train_text_encoder it has no effect"),
         (["--prodigy_beta3=0.9"], "--prodigy_beta3: without --optimizer=prodigy it has no effect"),
         (["--optimizer=prodigy", "--use_8bit_adam"], "--use_8bit_adam: without AdamW it has no effect"),
-        ([*PRIOR], "there, half of them with the other one"),
+        ([*PRIOR], "in the script, half of them with the other one"),
     ):
         assert message in LINES.notes_text(*words), words
     assert LINES.recipe("--image_column=x").data.columns.image == "image"

@@ -85,10 +85,10 @@ def test_bucket_shapes_match_the_script() -> None:
 def test_options_without_effect_and_improvements_are_noted(tmp_path: Path) -> None:
     for lines, words, message in (
         (SD3, ["--logit_std=2", "--weighting_scheme=mode"], "--logit_std: without --weighting_scheme=logit_normal"),
-        (SD3, ["--cache_latents"], "there, both are found by the number of the step"),
-        (SD3, ["--weighting_scheme=cosmap", *PRIOR], "there, class images have that of the subject's"),
-        (SD3, [], "there, once for the whole run"),
-        (KLEIN, [*PRIOR], "there, as many as the subject has"),
+        (SD3, ["--cache_latents"], "in the script, both are found by the number of the step"),
+        (SD3, ["--weighting_scheme=cosmap", *PRIOR], "in the script, class images have that of the subject's"),
+        (SD3, [], "in the script, once for the whole run"),
+        (KLEIN, [*PRIOR], "in the script, as many as the subject has"),
         (KLEIN, ["--final_validation_prompt=a", "--skip_final_inference"], "--skip_final_inference is used"),
         (KLEIN, ["--bnb_quantization_config_path=bits.json"], "bnb_4bit_quant_type in bits.json: nf4 is used"),
         (KLEIN, ["--mixed_precision=bf16"], "kept in float32"),

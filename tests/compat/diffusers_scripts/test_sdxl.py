@@ -35,9 +35,9 @@ def test_shared_flags_act_as_in_the_other_script() -> None:
 
 
 def test_images_are_encoded_once_with_a_fixed_crop_and_flip() -> None:
-    assert "each with one crop, as there" in notes()
-    assert "each with one crop and mirror, as there" in notes("--random_flip")
-    assert "each with one mirror, as there" in notes("--center_crop", "--random_flip")
+    assert "each with one crop, as in the script" in notes()
+    assert "each with one crop and mirror, as in the script" in notes("--random_flip")
+    assert "each with one mirror, as in the script" in notes("--center_crop", "--random_flip")
     assert "encoded once" not in notes("--center_crop")
 
 

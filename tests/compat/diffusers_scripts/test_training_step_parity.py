@@ -123,7 +123,7 @@ def test_dream_training_is_refused(case: str) -> None:
     with pytest.raises(RecipeError) as caught:
         translated(case)
     assert [problem.where for problem in caught.value.problems] == ["--dream_training"]
-    assert "DREAM" in caught.value.problems[0].what
+    assert "DREAM" in caught.value.problems[0].message
 
 
 def _first_step(case: str, family: Family, objective: Objective, text: TextEmbedding) -> dict[str, float]:

@@ -47,7 +47,8 @@ def test_batch_counts_are_divided_by_accumulation_rounding_up(batches: int, accu
     settings = flat(translate(*words).settings)
     assert (settings["optim.schedule.decay_steps"], settings["run.log_every"]) == (steps, steps)
     output = (
-        f"{format_count(batches, 'batch')}, here {format_count(steps, 'step')} of {format_count(accumulation, 'batch')}"
+        f"{format_count(batches, 'batch')}; in Mezzotint {format_count(steps, 'step')} "
+        f"of {format_count(accumulation, 'batch')}"
     )
     assert {f"--lr_decay_steps: {output}", *([f"--log_step: {output}"] if batches > 1 else [])} <= set(notes(*words))
 

@@ -24,7 +24,7 @@ from mezzotint.training import lr
 from mezzotint.training.ema import Ema, decay_for
 from mezzotint.training.optimizers.base import StepInputs
 from mezzotint.training.precision.policy import LossScale, Precision
-from mezzotint.training.trainable import trained_parameters
+from mezzotint.training.trainable import select_trained_parameters
 
 DATA = Path(__file__).parents[2] / "parity" / "data" / "everydream2"
 RECORD: dict[str, Any] = json.loads((DATA / "optimizer.json").read_text())
@@ -71,7 +71,7 @@ def test_learning_rates_match_everydream(case: dict[str, Any], network: str) -> 
     peak = max(theirs)
     settings = schedule(case, kind, peak)
     if kind != "constant":
-        assert lr.span(settings, steps) == (case["warmup"], case["decay"])
+        assert lr.resolve_span(settings, steps) == (case["warmup"], case["decay"])
     ours = [peak * lr.factor(settings, step, steps) for step in range(len(theirs))]
     assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-18)
 
@@ -87,14 +87,14 @@ def test_automatic_decay_and_warmup_match_everydream(case: dict[str, Any]) -> No
         values["warmup_steps"] = case["args"]["lr_warmup_steps"]
     else:
         values["warmup_ratio"] = 0.02
-    ours = lr.span(ScheduleSettings(**values), case["epoch_len"] * case["max_epochs"])
+    ours = lr.resolve_span(ScheduleSettings(**values), case["epoch_len"] * case["max_epochs"])
     assert ours == (case["args_lr_warmup_steps"], case["args_lr_decay_steps"])
 
 
 def test_warmup_of_two_percent_is_rounded_down() -> None:
     for decay in range(1, 20_000):
         settings = ScheduleSettings(decay_steps=decay, warmup_ratio=0.02)
-        assert lr.span(settings, 1)[0] == decay // 50
+        assert lr.resolve_span(settings, 1)[0] == decay // 50
 
 
 @pytest.mark.parametrize("case", RECORD["scale_lr"], ids=str)
@@ -160,7 +160,7 @@ def freezing(config: dict[str, Any]) -> dict[str, Any]:
 )
 def test_trained_text_encoder_layers_match_everydream(case: dict[str, Any]) -> None:
     settings = ModelSettings(train=("text_encoder",), **freezing(case["config"] or {}))
-    trained = trained_parameters({"text_encoder": Clip()}, settings, ("denoiser", "text_encoder"))
+    trained = select_trained_parameters({"text_encoder": Clip()}, settings, ("denoiser", "text_encoder"))
     assert [f"text_model.{name.removeprefix('text_encoder/')}" for name in trained] == case["trained"]
     assert any(fnmatchcase(name, "*encoder.layers.3.*") for name in trained)
 

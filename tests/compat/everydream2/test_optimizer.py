@@ -71,7 +71,7 @@ def test_learning_rates_and_schedules_match_everydream(case: dict[str, Any]) -> 
         assert schedule.kind == expected["lr_scheduler"]
         assert optim.part_lr.get(part, optim.lr) == (line.get("lr") or expected["lr"])
         if schedule.kind != "constant":
-            assert lr.span(schedule, steps) == (expected["lr_warmup_steps"], max(1, expected["lr_decay_steps"]))
+            assert lr.resolve_span(schedule, steps) == (expected["lr_warmup_steps"], max(1, expected["lr_decay_steps"]))
 
 
 OWN = {"d0": 1e-5, "growth_rate": 1.02, "decouple": True, "momentum": 0.8, "safeguard_warmup": False}
@@ -193,7 +193,7 @@ def test_loss_scale_growth_settings_can_be_omitted() -> None:
         ({"base": {"learning_rate": 1}}, "base.learning_rate in opt.json", "no such key"),
         ({"base": {"weight_decy": 1}}, "base.weight_decy in opt.json", "did you mean base.weight_decay?"),
         ({"bass": {"lr": 1}}, "bass in opt.json", "did you mean base?"),
-        ({"base": 3}, "base in opt.json", 'write { "key": value } there'),
+        ({"base": 3}, "base in opt.json", 'write { "key": value }'),
         ({"base": {"betas": [0.9, "x"]}}, "base.betas in opt.json", "must be a number"),
     ],
 )

@@ -40,7 +40,7 @@ def pasted(line: str) -> launchers.ParsedCommand:
 )
 def test_launchers_are_recognized_with_their_script(line: str, tool: str, processes: int | str) -> None:
     command = pasted(line)
-    assert (command.tool, command.processes, command.words) == (tool, processes, ["--a=1"])
+    assert (command.tool, command.processes, command.arguments) == (tool, processes, ["--a=1"])
 
 
 def test_launcher_of_several_processes_prints_the_torchrun_command() -> None:
@@ -108,7 +108,7 @@ def test_launcher_flags_override_its_configuration(tmp_path: Path) -> None:
 )
 def test_unsupported_launcher_configuration_is_reported(kind: str, precision: str, words: str, tmp_path: Path) -> None:
     [problem] = config(tmp_path, kind=kind, precision=precision).problems
-    assert words in problem.what
+    assert words in problem.message
     assert problem.code == "E1019"
 
 
@@ -119,7 +119,7 @@ def test_missing_or_binary_launcher_configuration_is_reported(tmp_path: Path) ->
         command = launchers.strip_launcher(
             ["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS
         )
-        assert word in command.problems[0].what
+        assert word in command.problems[0].message
         if name == "a":
             assert "accelerate config" in command.problems[0].remedy
             assert "--num_processes" in command.problems[0].remedy

@@ -33,7 +33,7 @@ def read(*words: str) -> dict[str, Value]:
 
 
 def problems(*words: str) -> list[tuple[str, str, str]]:
-    return [(p.where, p.code, f"{p.what} {p.remedy}".strip()) for p in reading.parse(words, SPECS).problems]
+    return [(p.where, p.code, f"{p.message} {p.remedy}".strip()) for p in reading.parse(words, SPECS).problems]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_invalid_values_are_refused(words: list[str]) -> None:
 def test_missing_required_flag_is_reported_once() -> None:
     specs = {"model": Spec("model", "text", required=True)}
     assert [p.where for p in reading.parse([], specs).problems] == ["--model"]
-    assert [p.what for p in reading.parse(["--model"], specs).problems] == ["has no value"]
+    assert [p.message for p in reading.parse(["--model"], specs).problems] == ["has no value"]
 
 
 def test_line_continuation_characters_are_dropped_with_a_note() -> None:
@@ -120,5 +120,5 @@ def test_line_continuation_characters_are_dropped_with_a_note() -> None:
 @given(st.lists(st.text(max_size=12), max_size=8))
 def test_arbitrary_words_do_not_crash_the_reader(words: list[str]) -> None:
     cleaned, _ = reading.drop_continuation_signs(words)
-    parsed = reading.parse(launchers.strip_launcher(cleaned, SCRIPTS).words, SPECS)
+    parsed = reading.parse(launchers.strip_launcher(cleaned, SCRIPTS).arguments, SPECS)
     assert set(parsed.values) <= set(SPECS)

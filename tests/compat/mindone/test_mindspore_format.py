@@ -123,7 +123,7 @@ def everything_named(path: Path, *names: str) -> dict[str, Tensor]:
 def test_tensors_are_written_one_at_a_time(tmp_path: Path) -> None:
     made_when: list[int] = []
     path = tmp_path / "x.ckpt"
-    aside = durable.aside_of(path)
+    aside = durable.temporary_path(path)
 
     def pairs() -> Iterator[tuple[str, Tensor]]:
         for number in range(3):

@@ -19,7 +19,7 @@ def test_folder_in_place_of_a_yaml_file_is_not_called_missing(kind: str, word: s
     os.mkfifo(place) if kind == "pipe" else place.symlink_to("/dev/zero")
     drawing, training = ["--config=ff.yaml"], ["--config=ff.yaml", "--weight=x.ckpt", "--data_path=p"]
     readers: tuple[Callable[[], object], ...] = (
-        lambda: DIALECT.translate(training, Launched()), lambda: DIALECT.words("sample", drawing),
+        lambda: DIALECT.translate(training, Launched()), lambda: DIALECT.translate_tool("sample", drawing),
     )  # fmt: skip
     for reader in readers:
         with pytest.raises(MezzotintError, match=f"it is {word}, not a regular file") as caught:

@@ -168,7 +168,7 @@ def test_ema_weights_are_used_on_request(folders: dict[str, Path], singles: dict
 def test_full_size_file_is_recognized_by_its_names(model: str) -> None:
     header = header_of(model, THEIRS[model])
     words = "a single-file checkpoint of " + ("SDXL" if model == "sdxl" else "the SDXL refiner")
-    assert kinds.of_tensors(header) == words
+    assert kinds.describe_tensors(header) == words
     assert known_layouts.of_names(header.keys()) is THEIRS[model]
     assert known_layouts.for_components(LAYOUTS[model].parts, ".ckpt") is THEIRS[model]
 

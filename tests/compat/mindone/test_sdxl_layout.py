@@ -8,7 +8,7 @@ import math
 import pytest
 
 from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
-from mezzotint.compat.mindone.sdxl_layout import decays, mindspore_name, plain_name, stability_name
+from mezzotint.compat.mindone.sdxl_layout import has_weight_decay, mindspore_name, plain_name, stability_name
 from mezzotint.weights.layouts import sdxl
 from support.layout_names import RECORDS, shapes_of, table_of
 
@@ -17,7 +17,7 @@ def test_weight_decay_matches_the_optimizers_of_mindone() -> None:
     record = json.loads((RECORDS / "decay_groups.json").read_text())
     shapes = shapes_of("sdxl", "unet", sdxl.LAYOUT)
     entries = table_of("sdxl", "unet", sdxl.LAYOUT).entries
-    groups = {taken: [e for e in entries if decays(e.foreign) is taken] for taken in (True, False)}
+    groups = {taken: [e for e in entries if has_weight_decay(e.foreign) is taken] for taken in (True, False)}
     counts = {
         "decayed_tensors": len(groups[True]),
         "undecayed_tensors": len(groups[False]),
@@ -41,7 +41,7 @@ def test_weight_decay_matches_the_optimizers_of_mindone() -> None:
     ],
 )
 def test_text_encoders_follow_the_same_decay_rule(name: str, taken: bool) -> None:
-    assert decays(name) is taken
+    assert has_weight_decay(name) is taken
 
 
 def test_leftover_mindone_names_are_read() -> None:
@@ -52,7 +52,7 @@ def test_leftover_mindone_names_are_read() -> None:
         "stage1.diffusion_model.input_blocks.1.0.in_layers.0.gamma",
     ):
         assert plain_name(met) == name
-        entry = table.reads(met)
+        entry = table.find_foreign(met)
         assert entry is not None
         assert entry.foreign == name
     assert plain_name("stage2.diffusion_model.out.0.beta") == "model.diffusion_model.out.0.beta"

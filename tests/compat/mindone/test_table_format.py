@@ -80,7 +80,7 @@ def test_malformed_table_is_reported(root: Path, text: str, code: str, expected:
 
 
 def test_folder_without_a_table_names_one_nearby(root: Path) -> None:
-    with refused("E1210", "put one there"):
+    with refused("E1210", "put one into it"):
         read(root)
     table(root, "dir,text\nc.webp,x\n", "deep/img_txt.csv")
     with pytest.raises(DatasetError, match=r"deep/img_txt\.csv is deeper"):

@@ -39,7 +39,7 @@ def test_unsupported_classes_are_refused_with_their_line(old: str, new: str, cod
     text = replaced(old, new)
     first, *rest = problems(text)
     assert {problem.code for problem in (first, *rest)} == {code}
-    assert message in f"{first.what}; {first.remedy}"
+    assert message in f"{first.message}; {first.remedy}"
     assert first.where.endswith(" in mine.yaml")
     assert first.line is not None
 

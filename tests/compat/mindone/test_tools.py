@@ -32,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def words(command: str, line: str) -> list[str]:
-    return DIALECT.words(command, shlex.split(line.replace("\\\n", " ")))[0]
+    return DIALECT.translate_tool(command, shlex.split(line.replace("\\\n", " ")))[0]
 
 
 def changed(line: str) -> list[str]:
@@ -42,7 +42,7 @@ def changed(line: str) -> list[str]:
 
 
 def notes(command: str, line: str) -> str:
-    return "\n".join(str(note) for note in DIALECT.words(command, shlex.split(line))[1])
+    return "\n".join(str(note) for note in DIALECT.translate_tool(command, shlex.split(line))[1])
 
 
 def test_documented_merge_is_translated() -> None:
@@ -130,7 +130,7 @@ def test_precision_and_prompt_file_are_translated(tmp_path: Path) -> None:
     path.write_text("a fox\na cat\n")
     assert f"--file={path}" in words("sample", f"--prompt {path}")
     assert "does not use a negative prompt" in notes("sample", "--negative_prompt blurry")
-    assert "made once; there, twice by mistake" in notes("sample", "--sampler LinearMultistepSampler")
+    assert "made once; in MindONE, twice by mistake" in notes("sample", "--sampler LinearMultistepSampler")
     assert "is for --discretization EDMDiscretization" in notes("sample", "--rho 5")
     assert "is for --task img2img" in notes("sample", "--strength 0.5")
     begun = "--task img2img --img cat.png"

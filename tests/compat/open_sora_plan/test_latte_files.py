@@ -163,10 +163,10 @@ def test_full_size_parts_are_described_without_allocation(tmp_path: Path) -> Non
     }  # fmt: skip
     (tmp_path / "t5").mkdir()
     (tmp_path / "t5" / "config.json").write_text(json.dumps(xxl))
-    from mezzotint.tasks.check.memory import described_model
+    from mezzotint.tasks.check.memory import build_described_model
 
     section = ModelSettings(family="latte", path=MODELS / "latte-221f", latte={"text_encoder": tmp_path / "t5"})
-    parts = described_model(Family, section)[1].parts()
+    parts = build_described_model(Family, section)[1].parts()
     counts = {part: sum(p.numel() for p in module.parameters()) for part, module in parts.items()}
     assert counts == {"denoiser": 1_057_246_880, "text_encoder": 4_762_310_656, "vae": 246_859_499}
     assert len(parts["vae"].state_dict()) == 260

@@ -30,7 +30,7 @@ class Held:
     """Tensors in memory, as if they lay in a file."""
 
     tensors: dict[str, Tensor]
-    place: Path = Path("made.safetensors")
+    path: Path = Path("made.safetensors")
 
     def header(self) -> dict[str, TensorInfo]:
         return {name: TensorInfo("F32", tuple(t.shape)) for name, t in self.tensors.items()}
@@ -72,7 +72,7 @@ def test_all_name_layouts_are_read(spelling: str) -> None:
     source = Latte(SMALL)
     source.caption_projection.y_embedding.fill_(3.0)
     held = {name: tensor.detach().clone() for name, tensor in source.state_dict().items()}
-    network = state.on_meta(lambda: Latte(SMALL))
+    network = state.build_on_meta(lambda: Latte(SMALL))
     file = open_denoiser(Held(SPELLINGS[spelling](held)), shapes(network))
     state.load_into(network, file)
     for name, tensor in network.state_dict().items():
@@ -85,7 +85,7 @@ def test_missing_and_unexpected_tensors_are_refused(tmp_path: Path) -> None:
     held = dict(Latte(SMALL).state_dict())
     held["mystery.weight"] = held.pop("proj_out.weight")
     save_file({name: t.contiguous() for name, t in held.items()}, tmp_path / "it.safetensors")
-    network = state.on_meta(lambda: Latte(SMALL))
+    network = state.build_on_meta(lambda: Latte(SMALL))
     with pytest.raises(WeightsError, match=r"missing: 1 tensor \(proj_out.weight\).*mystery.weight") as met:
         state.load_into(network, open_denoiser(InFile(tmp_path / "it.safetensors"), shapes(network)))
     assert met.value.code == "E1405"
@@ -93,11 +93,11 @@ def test_missing_and_unexpected_tensors_are_refused(tmp_path: Path) -> None:
 
 def test_weights_of_another_length_load_but_not_of_another_width() -> None:
     source = Latte(SMALL)
-    network = state.on_meta(
+    network = state.build_on_meta(
         lambda: Latte(LatteConfig(**{k: getattr(SMALL, k) for k in SMALL.__slots__} | {"video_length": 56}))
     )
     state.load_into(network, open_denoiser(Held(dict(source.state_dict())), shapes(network)))
-    wider = state.on_meta(
+    wider = state.build_on_meta(
         lambda: Latte(LatteConfig(num_layers=2, num_attention_heads=4, attention_head_dim=8, caption_channels=12))
     )
     with pytest.raises(WeightsError, match="of another shape"):
@@ -113,7 +113,7 @@ def test_autoencoder_is_read_without_its_training_state() -> None:
         for n, t in held.items()
     }
     for tensors in (held | {"loss.logvar": torch.zeros(()), "loss.discriminator.main.0.weight": torch.zeros(3)}, gamma):
-        network = state.on_meta(lambda: CausalVAE(config))
+        network = state.build_on_meta(lambda: CausalVAE(config))
         state.load_into(network, open_autoencoder(Held(tensors), shapes(network)))
         assert all(torch.equal(tensor, held[name]) for name, tensor in network.state_dict().items())
 
@@ -122,12 +122,12 @@ def test_autoencoder_is_read_without_its_training_state() -> None:
 def test_full_size_latte_names_round_trip(model: str) -> None:
     configs = {part: json.loads((MODELS / model / part / "config.json").read_text()) for part in ("", "vae")}
     for component, network in (
-        ("denoiser", state.on_meta(lambda: Latte(LatteConfig.read(configs[""])))),
-        ("vae", state.on_meta(lambda: CausalVAE(CausalVAEConfig.read(configs["vae"])))),
+        ("denoiser", state.build_on_meta(lambda: Latte(LatteConfig.read(configs[""])))),
+        ("vae", state.build_on_meta(lambda: CausalVAE(CausalVAEConfig.read(configs["vae"])))),
     ):
         ours = shapes(network)
         table = LAYOUT.choose(component, {}).table(list(ours))
         assert len(table.entries) == len(ours) == {"denoiser": 968, "vae": 260}[component]
         for entry in table.entries:
             assert entry.shapes(entry.foreign_shape(ours)) == {entry.foreign: ours[entry.foreign]}
-            assert all(table.reads(name) is entry for name in (entry.foreign, *entry.also))
+            assert all(table.find_foreign(name) is entry for name in (entry.foreign, *entry.also))

@@ -9,12 +9,12 @@ from latte_folder import settings
 
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.tasks.check._model_files import components
-from mezzotint.tasks.check.memory import described_model
+from mezzotint.tasks.check.memory import build_described_model
 
 
 def test_check_lists_the_file_of_each_part(released: Path) -> None:
     section = settings(released)
-    parts = described_model(Family, section)[1].parts()
+    parts = build_described_model(Family, section)[1].parts()
     listed, problems = components(section, parts)
     assert [(c.name, c.parameters > 1000, c.file.endswith(".safetensors")) for c in listed] == [
         ("denoiser", True, True), ("text_encoder", True, True), ("vae", True, True),

@@ -115,11 +115,11 @@ def test_damaged_rows_count_as_absent(tmp_path: Path) -> None:
     store = in_order(tmp_path)
     flip(file_of(store, "rows"), 5 * store.row_bytes)
     reader = open_store(tmp_path)
-    absent = np.flatnonzero(reader.sound(addresses(range(40))) < 0).tolist()
+    absent = np.flatnonzero(reader.find_valid(addresses(range(40))) < 0).tolist()
     assert len(absent) == 1
     other = open_store(tmp_path)
     assert np.flatnonzero(other.find(addresses(range(40))) < 0).tolist() == absent, "all processes count it as absent"
-    assert other.damaged(addresses(range(40))).tolist() == [n in absent for n in range(40)]
+    assert other.is_damaged(addresses(range(40))).tolist() == [n in absent for n in range(40)]
 
 
 def test_order_is_rewritten_after_many_additions(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_truncated_rows_and_index_lose_only_the_missing_entries(tmp_path: Path) 
         assert [entry >= 0 for entry in entries.tolist()] == [n < left for n in range(4)]
         assert reader.append(addresses(range(4)), rows(range(4))) == 4 - left
         again = open_store(folder.parent)
-        assert torch.equal(again.read(again.sound(addresses(range(4)))), rows(range(4)))
+        assert torch.equal(again.read(again.find_valid(addresses(range(4)))), rows(range(4)))
 
 
 def test_entries_without_rows_file_are_absent(tmp_path: Path) -> None:

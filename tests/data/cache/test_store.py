@@ -123,13 +123,13 @@ def test_damaged_entry_is_absent_until_it_is_written_again(tmp_path: Path) -> No
     reader = open_store(tmp_path)
     reader.verify(reader.find(addresses(range(4))))
     assert reader.find(addresses(range(4))).tolist()[2] == -1
-    assert reader.damaged(addresses(range(4))).tolist() == [False, False, True, False]
+    assert reader.is_damaged(addresses(range(4))).tolist() == [False, False, True, False]
     later = open_store(tmp_path)
     assert [e >= 0 for e in later.find(addresses(range(4))).tolist()] == [True, True, False, True]
     assert later.append(addresses(range(4)), rows(range(4))) == 1
     for store in (later, open_store(tmp_path)):
         assert torch.equal(store.read(store.find(addresses(range(4)))), rows(range(4)))
-        assert not store.damaged(addresses(range(4))).any()
+        assert not store.is_damaged(addresses(range(4))).any()
 
 
 def test_swapped_rows_are_detected(tmp_path: Path) -> None:

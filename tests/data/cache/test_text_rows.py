@@ -75,11 +75,11 @@ def test_missing_rows_are_numbered_and_damaged_ones_count_as_absent(tmp_path: Pa
     path.write_bytes(bytes(data))
     again = TextRows(tmp_path, layout_of(embedding()), "fp32")
     assert again.has(addresses(5), checks=True).tolist() == [True, True, False, True, True]
-    assert again.damaged(addresses(5)).tolist() == [False, False, True, False, False]
+    assert again.is_damaged(addresses(5)).tolist() == [False, False, True, False, False]
     text = embedding()
     again.append(addresses(5)[2:3], TextEmbedding(text.states[2:3], text.mask[2:3]), names=["c"])
     assert again.has(addresses(5), checks=True).all()
-    assert not again.damaged(addresses(5)).any()
+    assert not again.is_damaged(addresses(5)).any()
 
 
 def test_stored_lengths_are_few_and_include_the_full_length() -> None:

@@ -57,8 +57,8 @@ def test_masks_are_not_required_without_the_setting() -> None:
 
 def test_required_word_must_be_in_a_caption_in_any_case() -> None:
     rows: Any = Rows(["a <Toy> on grass", "grass"], masked=[])
-    requirements.require_words(rows, [0, 1], ["<toy>", "grass"])
+    requirements.require_learned_tokens(rows, [0, 1], ["<toy>", "grass"])
     with pytest.raises(RecipeError, match="no caption contains <toy>") as caught:
-        requirements.require_words(rows, [1], ["<toy>"])
+        requirements.require_learned_tokens(rows, [1], ["<toy>"])
     assert caught.value.code == "E1474"
     assert "add 'data.captions.trigger=<toy>'," in caught.value.message, "quoted for the shell"

@@ -25,7 +25,7 @@ def test_mask_files_next_to_images_are_not_samples(tmp_path: Path) -> None:
     assert len(images.stats) == 3
     assert of_images.of("a.jpg") == tmp_path / "a-masklabel.png"
     assert of_images.of("b.png") is None
-    assert of_images.unused() == [str(tmp_path / "d-masklabel.PNG")]
+    assert of_images.list_unused() == [str(tmp_path / "d-masklabel.PNG")]
 
 
 def test_masks_in_a_folder_are_matched_by_name(tmp_path: Path) -> None:

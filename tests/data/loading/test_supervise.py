@@ -48,12 +48,12 @@ def test_killed_worker_is_reported(catalogue: Catalogue, folder: Path) -> None:
 def test_error_while_receiving_is_explained_by_a_killed_worker() -> None:
     workers = _supervise.Workers()
     error = RuntimeError("connection reset")
-    assert workers.explained(error) is error
+    assert workers.find_cause(error) is error
     worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
     worker.start()
     workers.processes = (worker,)
     os.kill(worker.pid or 0, signal.SIGKILL)  # not joined: its end is detected a little later
-    lost = workers.explained(error)
+    lost = workers.find_cause(error)
     assert isinstance(lost, PeerLost)
     assert f"process {worker.pid}) was killed by SIGKILL" in str(lost)
 

@@ -195,7 +195,7 @@ def test_first_frame_is_clean_and_not_in_the_loss(name: str, folders: dict[str, 
     family = family_of(name, folders[name], first_frame_prob=0.5)
     plain, drawn = noised_of(family, (8, family.grid.channels, 3, 2, 2))
     noised = family.training_input(plain, drawn)
-    begun = noised.begun
+    begun = noised.has_first_frame
     assert begun is not None
     assert 0 < int(begun.sum()) < 8
     assert torch.equal(noised.x_t[begun][:, :, 0], plain.x_0[begun][:, :, 0])
@@ -222,14 +222,14 @@ def test_choice_of_conditioned_clips_is_a_function_of_the_sample(folders: dict[s
     """The same for any micro-batch size; never an image, nor a clip of one latent frame."""
     family = family_of("ltx", folders["ltx"], first_frame_prob=0.4)
     plain, drawn = noised_of(family, (40, family.grid.channels, 2, 2, 2))
-    whole = family.training_input(plain, drawn).begun
+    whole = family.training_input(plain, drawn).has_first_frame
     assert whole is not None
     assert whole.tolist() == [draws.uniform(draws.key(7, "first-frame", 2, n)) < 0.4 for n in range(40)]
     part = StepDraws.at(7, 2, np.arange(10, 20), "cpu")
     rows = Noised(
         *[t[10:20] for t in (plain.x_0, plain.noise, plain.x_t, plain.model_input, plain.model_t, plain.level)]
     )
-    assert torch.equal(family.training_input(rows, part).begun, whole[10:20])  # type: ignore[arg-type]
+    assert torch.equal(family.training_input(rows, part).has_first_frame, whole[10:20])  # type: ignore[arg-type]
     for shape in ((4, family.grid.channels, 2, 2), (4, family.grid.channels, 1, 2, 2)):
         noised, drawn = noised_of(family, shape)
         assert family.training_input(noised, drawn) is noised

@@ -18,7 +18,7 @@ MODELS = {"sd": shipped_folder("tiny-sd"), "sd3": FLOW / "sd3" / "model", "qwen-
 
 
 def described(family: str, folder: Path) -> FolderFiles:
-    files = registry.find("families", family).Files.described(ModelSettings(family=family, path=folder))
+    files = registry.find("families", family).Files.from_configs(ModelSettings(family=family, path=folder))
     assert isinstance(files, FolderFiles)
     return files
 

@@ -121,7 +121,7 @@ def test_unchanged_scheduler_is_kept(family: Family, tmp_path: Path) -> None:
 
 
 def test_zero_terminal_snr_exports_a_matching_scheduler(family: Family, tmp_path: Path) -> None:
-    schedule = family.schedule.rescaled_to_zero_terminal_snr()
+    schedule = family.schedule.rescale_to_zero_terminal_snr()
     out = export_model(family, tmp_path / "out", trained(family, "denoiser"), schedule=schedule, prediction="v")
     scheduler = opened(out).scheduler
     assert isinstance(scheduler, DDIMScheduler)

@@ -22,6 +22,6 @@ def test_launch_of_mpirun_is_read_from_the_variables_of_open_mpi() -> None:
     assert Launch.read(variables) == Launch(3, 3, 8, 8, None, "mpirun", "tcp://127.0.0.1:29500")
     assert Launch.read(variables | {"RANK": "0", "WORLD_SIZE": "2"}).launcher == "torchrun"
     two = variables | {f"{name}LOCAL_SIZE": "4"}
-    assert Launch.read(two | {"MASTER_ADDR": "a", "MASTER_PORT": "1"}).meeting == "tcp://a:1"
+    assert Launch.read(two | {"MASTER_ADDR": "a", "MASTER_PORT": "1"}).rendezvous == "tcp://a:1"
     with pytest.raises(RecipeError, match="-x MASTER_ADDR=ADDRESS"):
         Launch.read(two)

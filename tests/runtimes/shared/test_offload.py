@@ -99,9 +99,9 @@ def trained(
             x = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(10 * step + number)).to(dtype)
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                 y = net(x, x[:, :1, :1])
-            end.most = max(end.most, offload.bytes_here() if offload else 0)
+            end.most = max(end.most, offload.bytes_on_device() if offload else 0)
             y.float().square().mean().backward()
-            end.most = max(end.most, offload.bytes_here() if offload else 0)
+            end.most = max(end.most, offload.bytes_on_device() if offload else 0)
         with torch.no_grad():
             for name, parameter in moving.items():
                 end.numbers.append(parameter.grad.clone())
@@ -180,11 +180,11 @@ def test_block_that_fails_to_load_is_freed_and_can_be_loaded_again(monkeypatch: 
     offload.take({"denoiser": net}, [(block,) for block in net.blocks], moving)
     x = torch.randn(2, 3, 16)
     expected = net(x, x[:, :1, :1]).detach()
-    held = offload._units[2].held[1]
+    held = offload._units[2].tensors[1]
     home, held.home = held.home, torch.empty(3, 3)  # no place for it
     with pytest.raises(RuntimeError):
         net(x, x[:, :1, :1])
-    assert offload.bytes_here() == 0
+    assert offload.bytes_on_device() == 0
     held.home = home
     assert torch.equal(net(x, x[:, :1, :1]), expected)
 
@@ -211,7 +211,7 @@ def gradients(name: str, at_once: int) -> tuple[dict[str, Tensor], Tensor]:
     t = torch.tensor([300, 700])
     noised = Noised(x_0=x, noise=x, x_t=x, model_input=x, model_t=t, level=t / 1000)
     family.predict(noised, family.condition(text, None)).square().mean().backward()
-    assert not at_once or offload.bytes_here() <= at_once * max(unit.bytes for unit in offload._units)
+    assert not at_once or offload.bytes_on_device() <= at_once * max(unit.bytes for unit in offload._units)
     with torch.no_grad():
         output = family.predict(noised, family.condition(text, None))
     return {at: p.grad for at, p in moving.items() if p.grad is not None}, output

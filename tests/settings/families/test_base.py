@@ -19,9 +19,11 @@ def test_every_family_has_facts_and_a_network_module() -> None:
 def test_section_of_another_family_is_refused() -> None:
     owners = [spec for spec in base.specs() if spec.settings is not None]
     for owner in owners:
-        assert owner.section not in base.refused_by(owner)
+        assert owner.section not in base.find_refused_settings(owner)
         others = [spec for spec in base.specs() if spec.name != owner.name]
-        assert all(f"it belongs to family {owner.name}" == base.refused_by(spec)[owner.section] for spec in others)
+        assert all(
+            f"it belongs to family {owner.name}" == base.find_refused_settings(spec)[owner.section] for spec in others
+        )
 
 
 def test_single_files_are_recognized_by_unique_names() -> None:

@@ -21,9 +21,9 @@ def test_every_optimizer_has_settings_of_its_name() -> None:
 
 def test_no_decay_replaces_the_default_patterns() -> None:
     before = AdamW(betas=(0.8, 0.9), no_decay=("*.bias",))
-    after = before.with_undecayed(["a", "b"])
-    assert after.undecayed == ("a", "b")
-    assert (after.betas, before.undecayed) == ((0.8, 0.9), ("*.bias",))
+    after = before.with_no_decay(["a", "b"])
+    assert after.no_decay_patterns == ("a", "b")
+    assert (after.betas, before.no_decay_patterns) == ((0.8, 0.9), ("*.bias",))
 
 
 @pytest.mark.parametrize("wrong", [{"betas": (1.0, 0.9)}, {"eps": 0}, {"weight_decay": -1}])

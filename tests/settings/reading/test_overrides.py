@@ -82,4 +82,4 @@ def test_later_options_win_and_groups_keep_other_keys() -> None:
 def test_invalid_option_is_returned(override: str, where: str, code: str, words: str) -> None:
     problem = only_problem("run: {log_every: 3}", override)
     assert (problem.where, problem.code, problem.line) == (where, code, None)
-    assert words in f"{problem.what}; {problem.remedy}"
+    assert words in f"{problem.message}; {problem.remedy}"

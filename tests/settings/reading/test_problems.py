@@ -60,7 +60,7 @@ def test_all_problems_are_reported_in_file_order() -> None:
 def test_cross_section_check_runs_despite_a_mistyped_key() -> None:
     wrong = problems_of("run: {steps: 10, epochs: 2}\noptim: {lrr: 1}\n")
     assert [p.code for p in wrong] == ["E1003", "E1001"]
-    assert wrong[0].what == "run.steps and run.epochs are both set; give one of them"
+    assert wrong[0].message == "run.steps and run.epochs are both set; give one of them"
     assert wrong[0].line == 1
 
 
@@ -118,9 +118,9 @@ def test_checks_ignore_unreadable_values() -> None:
 def test_every_kind_of_mistake_has_a_plain_message(text: str, where: str, code: str, what: str, remedy: str) -> None:
     problem = only_problem(text)
     assert (problem.where, problem.code, problem.line) == (where, code, 1)
-    assert what in problem.what
+    assert what in problem.message
     assert problem.remedy == remedy
-    assert "Input should" not in problem.what
+    assert "Input should" not in problem.message
 
 
 def test_all_mistakes_in_a_list_are_reported() -> None:
@@ -136,7 +136,7 @@ def test_report_of_many_problems_is_truncated() -> None:
     wrong = problems_of("".join(f"key{i}: 1\n" for i in range(5_000)))
     assert time.process_time() - start < 10.0  # of this process alone, whatever else the machine does
     assert len(wrong) == 51
-    assert "4950 more" in wrong[-1].what
+    assert "4950 more" in wrong[-1].message
 
 
 def test_integral_floats_are_accepted_as_integers() -> None:
@@ -173,4 +173,4 @@ def test_any_value_is_accepted_or_refused_with_a_message(value: object, path: st
     here[last] = value
     recipe, issues = check(tree)
     assert (recipe is None) == bool(issues)
-    assert not any("Input should" in issue.what or "pydantic" in issue.what for issue in issues)
+    assert not any("Input should" in issue.message or "pydantic" in issue.message for issue in issues)

@@ -66,9 +66,8 @@ def test_digest_depends_on_values_not_spelling() -> None:
 
 
 def test_dumped_recipe_reads_back_equal() -> None:
-    recipe = read_text(
-        "run: {save: {every: 2 epochs}}\nsample: {size: [64, 32]}\ndata: {sets: [{path: a, flip: 0.5}, {path: b, captions: {trigger: sks}}]}"
-    ).recipe
+    sets = "[{path: a, flip: 0.5}, {path: b, captions: {trigger: sks}}]"
+    recipe = read_text(f"run: {{save: {{every: 2 epochs}}}}\nsample: {{size: [64, 32]}}\ndata: {{sets: {sets}}}").recipe
     assert Recipe.model_validate(recipe.model_dump(mode="json", by_alias=True)) == recipe
 
 

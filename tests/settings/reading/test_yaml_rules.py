@@ -76,8 +76,8 @@ def test_every_key_and_entry_has_its_line() -> None:
 def test_refusals_name_line_and_column(text: str, line: int, column: int, code: str, words: str) -> None:
     (problem,) = load(text, "r").problems
     assert (problem.line, problem.code) == (line, code)
-    assert f"column {column}: " in problem.what
-    assert words in problem.what
+    assert f"column {column}: " in problem.message
+    assert words in problem.message
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_fatal_errors_name_their_line(text: str, line: int, code: str, words: st
         load(text, "r")
     (problem,) = caught.value.problems
     assert (problem.line, problem.code) == (line, code)
-    assert words in problem.what
+    assert words in problem.message
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_other_encodings_are_refused_by_name(tmp_path: Path, raw: bytes, place: 
     with pytest.raises(RecipeError) as caught:
         yaml_rules.read_file(path, "r.yaml")
     assert caught.value.code == "E1006"
-    assert "UTF-8" in caught.value.problems[0].what
-    assert place in caught.value.problems[0].what
+    assert "UTF-8" in caught.value.problems[0].message
+    assert place in caught.value.problems[0].message
 
 
 def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:

@@ -52,5 +52,5 @@ def test_wrong_or_ineffective_settings_are_named(optim: str, where: str, words: 
     assert caught.value.problems is not None
     [problem] = caught.value.problems
     assert problem.where == where
-    assert words in f"{problem.what} {problem.remedy}"
+    assert words in f"{problem.message} {problem.remedy}"
     assert problem.line == 4

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
-from mezzotint.settings.resume_rules import differences
 from mezzotint.settings.sections.data import DataSettings
 from support.contradictions import contradiction
 
@@ -27,7 +27,7 @@ def test_set_takes_what_it_does_not_say_from_the_shared_settings() -> None:
     assert (changed.path, changed.repeats, changed.flip, changed.captions.dropout) == (Path("b"), 3, 0.0, 0.0)
     assert (changed.captions.trigger, changed.captions.prefix, changed.buckets.step) == ("sks", "photo,", 8)
     assert [one.resolution for one in other.sizes] == [(256,), (512,)]
-    assert not (one.settings.sets or other.settings.sets)
+    assert (one.settings.sets, other.settings.sets) == ((), ())
 
 
 def test_path_is_short_for_one_set_and_prior_path_for_class_images() -> None:
@@ -55,7 +55,7 @@ def test_class_images_keep_the_words_of_their_own_set() -> None:
     [
         (["data.path=a", "data.sets=[{path: b}]"], "data.path and data.sets are both given"),
         (["data.sets=[{path: a, class_images: true}]"], "all data.sets are class images"),
-        (["data.sets=[{path: a}, {path: b, resolution: 520}]"], "data.sets.1 (b): data.resolution (520) must be a mult"),
+        (["data.sets=[{path: a}, {path: b, resolution: 520}]"], "data.sets.1 (b): data.resolution (520) must be"),
         (["data.sets=[{path: a, captions: {template: x}}]"], "data.sets.0 (a): data.captions.template 'x' does not"),
         (["data.sets=[{path: a, batch_size: 2}, {path: b, class_images: true}]", "data.prior.balance=pairs"],
          "needs one batch size for all sets"),
@@ -86,6 +86,9 @@ def test_folders_of_sets_may_move_and_everything_else_is_refused_on_resume(sets:
 
 
 def test_keys_of_a_set_are_proposed_and_types_checked() -> None:
-    assert "did you mean data.sets.0.repeats?" in contradiction("data.sets=[{path: a, repaets: 3}]")
-    assert "did you mean data.sets.0.captions.prefix?" in contradiction("data.sets=[{path: a, captions: {prefx: 3}}]")
-    assert "must be a number, got '3'" in contradiction("data.sets=[{path: a, repeats: '3'}]")
+    for setting, words in (("repaets: 3", "did you mean data.sets.0.repeats?"),
+                           ("captions: {prefx: 3}", "did you mean data.sets.0.captions.prefix?"),
+                           ("repeats: '3'", "must be a number, got '3'; write it without quotes")):  # fmt: skip
+        with pytest.raises(RecipeError) as caught:
+            read_text(f"data: {{sets: [{{path: a, {setting}}}]}}")
+        assert words in str(caught.value)

@@ -205,7 +205,7 @@ def cache(folder: Path, _work: Path) -> Outcome:
     """A store of rows: what cannot be used counts as absent."""
     rows = store.Store(folder, shape=(4, 3), dtype="fp32")
     addresses = store.as_addresses([bytes([n]) * 32 for n in range(4)])
-    entries = rows.sound(addresses)
+    entries = rows.find_valid(addresses)
     return Outcome(tuple((f"row {n}", "absent") for n in range(4) if entries[n] < 0))
 
 

@@ -58,7 +58,7 @@ def test_interrupted_generation_resumes_with_the_same_class_images(shared_world:
     assert "class images: 5 of 5" in heard
     with Image.open(whole / "class-00003.png") as image:
         assert image.size == (128, 128), "the native size of tiny-sd"
-        facts = image_files.recorded_in(image)
+        facts = image_files.read_record(image)
     assert (facts["prompt"], facts["index"], facts["drawn_as"]) == ("a picture", "3", "class image")
     lines = outside.read_lines(world.root / "whole" / "logs" / "samples.rank0.jsonl")
     assert any(key.startswith("1/class-") for line in lines for key in line["keys"])
@@ -93,7 +93,7 @@ def test_class_images_of_other_settings_are_reported(shared_world: Any, tmp_path
         image.save(folder / "class-00009.png")
     sentence = class_images.of_other_settings(recipe_of(shared_world, folder))
     assert "2 class images in it were generated with other settings (prompt 'a fox', now 'a picture')" in sentence
-    assert class_images.as_checked(recipe_of(shared_world, folder))[1][-1] == sentence
+    assert class_images.prepare_for_check(recipe_of(shared_world, folder))[1][-1] == sentence
     assert not class_images.of_other_settings(recipe_of(shared_world, folder, data__prior__num_class_images=0))
 
 
@@ -148,13 +148,13 @@ def recipe_of(world: Any, folder: Path, **settings: Any) -> Recipe:
 
 def test_existing_images_of_the_user_count_and_are_kept(shared_world: Any, tmp_path: Path) -> None:
     folder = tmp_path / "class"
-    assert class_images.missing(recipe_of(shared_world, folder)) == [0, 1, 2, 3, 4]
+    assert class_images.list_missing(recipe_of(shared_world, folder)) == [0, 1, 2, 3, 4]
     folder.mkdir()
     for name in ("one.png", "two.jpg", "class-00001.png", "notes.txt"):
         (folder / name).write_bytes(b"mine")
-    assert class_images.missing(recipe_of(shared_world, folder)) == [0, 2]
-    assert class_images.missing(recipe_of(shared_world, folder, data__prior__num_class_images=2)) == []
-    assert class_images.missing(recipe_of(shared_world, folder, data__prior__num_class_images=0)) == []
+    assert class_images.list_missing(recipe_of(shared_world, folder)) == [0, 2]
+    assert class_images.list_missing(recipe_of(shared_world, folder, data__prior__num_class_images=2)) == []
+    assert class_images.list_missing(recipe_of(shared_world, folder, data__prior__num_class_images=0)) == []
 
 
 def test_check_states_number_of_class_images_without_generating(shared_world: Any, tmp_path: Path) -> None:

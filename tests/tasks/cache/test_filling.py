@@ -44,11 +44,11 @@ def test_first_filling_encodes_everything_and_second_nothing(root: Path) -> None
     first = filled(root)
     assert first.images == 6
     assert first.captions == sorted(["", *(f"image {i}" for i in range(6))])
-    assert first.summary.why == ("6 images new", "7 captions new")
+    assert first.summary.reasons == ("6 images new", "7 captions new")
     assert (first.summary.needed, first.summary.present, first.summary.new, first.summary.encoded) == (13, 0, 13, 13)
     second = filled(root)
     assert second.encoders == []  # no part of the model was loaded
-    assert (second.summary.present, second.summary.new, second.summary.why) == (13, 0, ())
+    assert (second.summary.present, second.summary.new, second.summary.reasons) == (13, 0, ())
     assert "nothing to add" in second.summary.lines()[-1]
     assert str(root / "cache") in second.summary.lines()[0]
     assert second.summary.bytes > 0
@@ -69,7 +69,7 @@ def test_only_edited_captions_and_images_are_encoded_again(root: Path) -> None:
     after = filled(root)
     assert after.images == 1
     assert after.captions == ["something else"]
-    assert after.summary.why == ("1 image changed", "1 caption changed")
+    assert after.summary.reasons == ("1 image changed", "1 caption changed")
     assert after.summary.lines()[-1].startswith(
         "cache: 13 entries, 11 present, 2 added: 1 image changed, 1 caption changed"
     )
@@ -111,7 +111,7 @@ def test_another_encoder_adds_entries_and_keeps_old_ones(
 ) -> None:
     filled(root)
     other = filled(root, **change)
-    assert other.summary.why == why
+    assert other.summary.reasons == why
     assert (other.images, len(other.captions)) == (images, captions)
     assert filled(root).summary.new == 0
 
@@ -132,7 +132,7 @@ def test_entry_address_depends_on_settings_that_change_values(
 ) -> None:
     filled(root)
     again = filled(root, data(root, **change))
-    assert sorted(again.summary.why) == sorted(why)
+    assert sorted(again.summary.reasons) == sorted(why)
     assert filled(root).summary.new == 0
     assert filled(root, data(root, **change)).summary.new == 0
 
@@ -153,7 +153,7 @@ def test_new_images_are_distinguished_from_changed_ones(root: Path) -> None:
     paint(root / "images" / "9.png", (32, 32), 9)
     (root / "images" / "9.txt").write_text("the ninth")
     paint(root / "images" / "0.png", (32, 32), 100)
-    assert filled(root).summary.why == ("1 image changed", "1 image new", "1 caption new")
+    assert filled(root).summary.reasons == ("1 image changed", "1 image new", "1 caption new")
 
 
 def test_random_crops_add_the_requested_number_of_entries(root: Path) -> None:
@@ -186,7 +186,9 @@ def test_damaged_entry_is_encoded_again_and_reported(root: Path, what: str) -> N
     content[7] ^= 4
     path.write_bytes(content)
     again = filled(root)
-    assert again.summary.why == (("1 image (entry damaged)",) if what == "latents" else ("1 caption (entry damaged)",))
+    assert again.summary.reasons == (
+        ("1 image (entry damaged)",) if what == "latents" else ("1 caption (entry damaged)",)
+    )
     assert again.summary.encoded == 1
     assert filled(root).summary.new == 0
 
@@ -214,7 +216,7 @@ def test_deleted_entries_are_encoded_again(root: Path) -> None:
     filled(root)
     for path in sorted((root / "cache" / "latents").rglob("*.rows")):
         path.unlink()
-    assert filled(root).summary.why == ("6 images (entry gone)",)
+    assert filled(root).summary.reasons == ("6 images (entry gone)",)
 
 
 def test_nonfinite_latent_error_names_the_file(root: Path) -> None:

@@ -77,7 +77,7 @@ def test_unusable_prompt_file_is_a_problem_only_with_previews(quick: Path) -> No
     file.write_text("a fox\na hen --x 1\n")
     outcome = checked("run.preview.every=5", f"sample.prompt_file={file}")
     assert codes(outcome.problems) == ["E1073"]
-    assert f"{file} line 2: --x is no option" in outcome.problems[0].message
+    assert f"{file} line 2: --x is not an option" in outcome.problems[0].message
     assert codes(checked(f"sample.prompt_file={file}").problems) == []
 
 

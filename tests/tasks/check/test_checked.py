@@ -17,10 +17,10 @@ def test_problems_are_recorded_once_and_bugs_are_raised() -> None:
     reading = read_text("schema: 1")
     checked = Checked(reading, reading.recipe, 1)
     for error in (RecipeError("a"), DatasetError("a"), RecipeError("a")):
-        with checked.collecting_problems():
+        with checked.collect_problems():
             raise error
     assert [type(error) for error in checked.problems] == [RecipeError, DatasetError]
-    with pytest.raises(ZeroDivisionError), checked.collecting_problems():
+    with pytest.raises(ZeroDivisionError), checked.collect_problems():
         1 / 0  # noqa: B018
     assert checked.fits is None
     peak: Any = SimpleNamespace(peak=10)

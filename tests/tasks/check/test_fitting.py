@@ -61,7 +61,7 @@ def test_ways_fit_and_are_ordered_by_what_they_change() -> None:
     pytest.importorskip("torchao")
     plain = counted(*ADAPTER)
 
-    def ways(room: float, **more: Any) -> list[fitting.Way]:
+    def ways(room: float, **more: Any) -> list[fitting.FittingSettings]:
         return fitting.ways_to_fit(located(*ADAPTER), {SIZE: 4}, int(room), device="cpu", **more)
 
     assert [way.settings for way in ways(1.06 * plain.peak)] == [{}]

@@ -36,7 +36,7 @@ from mezzotint.training.precision import attention
 from mezzotint.training.precision.attention import use_attention
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainable import trained_parameters
+from mezzotint.training.trainable import select_trained_parameters
 from mezzotint.weights.folder.model_folder import shipped_folder
 from support.model_export import export_model, tiny_model
 from support.trainers import batch_of, step_batches
@@ -87,7 +87,7 @@ def really_kept(settings: Recipe, size: Size, samples: int) -> int:
     precision = Precision.of(settings.run)
     for name, module in family.parts().items():
         module.to(dtype=precision.weights if name in settings.model.train else precision.frozen)
-    trained_parameters(family.parts(), settings.model, Family.spec.trainable)
+    select_trained_parameters(family.parts(), settings.model, Family.spec.trainable)
     attention.set_up(family.parts()["denoiser"], settings.model.attention)
     if settings.run.gradient_checkpointing.enabled:
         recompute_blocks(family.blocks(), settings.run.gradient_checkpointing)

@@ -33,7 +33,7 @@ def test_check_ends_with_memory_verdict_and_its_own_exit_status(
     outcome = check.check(read(line[0], line[1:]))
     assert page.document(outcome)["fits"] is False
     assert outcome.memory is not None
-    outcome.ways = [fitting.Way({"run.micro_batch": 1}, outcome.memory)]
+    outcome.ways = [fitting.FittingSettings({"run.micro_batch": 1}, outcome.memory)]
     way, _, verdict = " ".join(page.page(outcome)).rpartition("does not fit: ")
     assert "would fit with run.micro_batch=1 (" in way
     assert "would" not in verdict, "the verdict comes last"
@@ -67,7 +67,7 @@ def test_check_ends_with_memory_verdict_and_its_own_exit_status(
 )
 def test_memory_advice_omits_settings_already_in_use(settings: list[str], words: str) -> None:
     recipe = read_text("data: {batch_size: 8}", overrides=settings).recipe
-    said = advice.less_memory(recipe)
+    said = advice.suggest_less_memory(recipe)
     assert said.startswith(words)
     assert ("gradient_checkpointing" in said) != recipe.run.gradient_checkpointing.enabled
 
@@ -155,9 +155,9 @@ def test_family_is_suggested_only_if_it_can_train_the_model() -> None:
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768, "in_channels": 9}, "sdxl") is None
     assert kinds.other_family({"transformer": 1}, {}, "sdxl") is None
     unknown = {"unet": 1, "_class_name": "SomePipeline"}
-    assert str(kinds.of_index(unknown, {"cross_attention_dim": 128}, "sdxl")).startswith("not SDXL (")
+    assert str(kinds.describe_folder(unknown, {"cross_attention_dim": 128}, "sdxl")).startswith("not SDXL (")
     known = {"unet": 1, "_class_name": "StableDiffusionImg2ImgPipeline"}
     for linear, name in ((False, "SD 1.x"), (True, "SD 2.x")):
         config = {"cross_attention_dim": 128, "use_linear_projection": linear}
-        assert str(kinds.of_index(known, config, "sdxl")).startswith(f"{name} (one text encoder")
+        assert str(kinds.describe_folder(known, config, "sdxl")).startswith(f"{name} (one text encoder")
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768}, "sd") is None

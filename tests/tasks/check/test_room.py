@@ -21,7 +21,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.settings.base import with_values
 from mezzotint.settings.reading.read import read_text, resolve_paths
-from mezzotint.settings.resolved import sums_are_open
+from mezzotint.settings.resolved import has_open_gradient_dtype
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import room
 from mezzotint.tasks.resolving import resolve
@@ -177,7 +177,7 @@ def test_deleted_folder_is_a_storage_error(tmp_path: Path) -> None:
     assert caught.value.code == "E1520"
     with pytest.raises(FileNotFoundError), durable.storage_errors(tmp_path / "x"):
         raise FileNotFoundError(errno.ENOENT, "x")
-    assert RunFolder(tmp_path / "never-locked").loss() == ""
+    assert RunFolder(tmp_path / "never-locked").describe_loss() == ""
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_deleted_folder_is_a_storage_error(tmp_path: Path) -> None:
     ],
 )
 def test_gradient_sum_dtype_is_open_for_low_precision_weights(words: list[str], is_open: bool) -> None:
-    assert sums_are_open(read_text("schema: 1", overrides=words).recipe) is is_open
+    assert has_open_gradient_dtype(read_text("schema: 1", overrides=words).recipe) is is_open
 
 
 def test_chosen_gradient_sum_dtype_is_kept() -> None:

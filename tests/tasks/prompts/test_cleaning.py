@@ -47,5 +47,5 @@ def test_prompts_are_cleaned_like_captions(tmp_path: Path) -> None:
     words = ["--prompt=A <b>RED</b> Ball", "--negative=BAD", "data.captions.clean=true", "--frames=1"]
     assert verb.run(["tiny-wan", f"--out={folder}", *QUICK, *words]) == 0
     with Image.open(next(folder.glob("*-seed*.png"))) as image:
-        facts = image_files.recorded_in(image)
+        facts = image_files.read_record(image)
     assert (facts["prompt"], facts["negative_prompt"]) == ("a red ball", "bad")

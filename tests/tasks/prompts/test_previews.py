@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
-from mezzotint.sampling.image_files import recorded_in
+from mezzotint.sampling.image_files import read_record
 from mezzotint.sampling.prompt_file import PromptFile
 from mezzotint.settings.reading.read import read, read_text, resolve_paths
 from mezzotint.tasks.prompts import previews
@@ -46,7 +46,7 @@ def test_previews_use_different_captions_and_sizes(world: Any) -> None:
     drawn = []
     for path in sorted((world.root / "run" / "samples" / "step-00000001").glob("*.png")):
         with Image.open(path) as image:
-            drawn.append((recorded_in(image)["prompt"], f"{image.width}×{image.height}"))
+            drawn.append((read_record(image)["prompt"], f"{image.width}×{image.height}"))
     prompts = [prompt for prompt, _ in drawn]
     assert len(set(prompts)) == 4
     by_caption = {

@@ -92,7 +92,7 @@ def test_options_may_come_anywhere_and_unknown_ones_are_named(tmp_path: Path) ->
     words = ["--out=a=b", str(recipe), "--json", "optim.accumulation=2", "--warm_up", "3"]
     reading, line = arguments.parse_with(words, "bench")
     assert reading.recipe.optim.accumulation == 2
-    assert (line.get("--out"), "--json" in line, line.whole("--warm-up", 0)) == ("a=b", True, 3)
+    assert (line.get("--out"), "--json" in line, line.get_integer("--warm-up", 0)) == ("a=b", True, 3)
     assert "--fast" not in line
     for word, hint in (
         ("--jsn", "did you mean --json?"),
@@ -110,7 +110,7 @@ def test_options_may_come_anywhere_and_unknown_ones_are_named(tmp_path: Path) ->
 def test_arguments_can_be_repeated_without_options_of_the_command() -> None:
     foreign = ["--as", "diffusers-sd", "optim.lr=1", "--processes", "2", "--allow-package=x", "--", "--processes=3"]
     line = parse(foreign, "check")
-    assert (line.dialect, line.packages, line.whole("--processes", 1)) == ("diffusers-sd", ("x",), 2)
-    again = line.written(leaving=["--processes"])
+    assert (line.dialect, line.packages, line.get_integer("--processes", 1)) == ("diffusers-sd", ("x",), 2)
+    again = line.to_arguments(leaving=["--processes"])
     assert again == ["--as", "diffusers-sd", "optim.lr=1", "--allow-package=x", "--", "--processes=3"]
     assert parse(again, "train").foreign == ("--processes=3",)

@@ -23,13 +23,13 @@ def test_last_two_sampled_models_stay_open(monkeypatch: pytest.MonkeyPatch, tmp_
         name: SimpleNamespace(recipe=with_values(recipe, {"model.path": tmp_path / name}), name=name, checkpoint=None)
         for name in "abc"
     }
-    drawer = again.Drawer()
-    first = drawer._open_or_reuse(sources["a"], None, ())
-    assert drawer._open_or_reuse(sources["b"], None, ()) is not first
-    assert drawer._open_or_reuse(sources["a"], None, ()) is first
-    drawer._open_or_reuse(sources["c"], None, ())
-    assert drawer._open_or_reuse(sources["a"], None, ()) is first, "used after b"
+    runner = again.SampleRunner()
+    first = runner._open_or_reuse(sources["a"], None, ())
+    assert runner._open_or_reuse(sources["b"], None, ()) is not first
+    assert runner._open_or_reuse(sources["a"], None, ()) is first
+    runner._open_or_reuse(sources["c"], None, ())
+    assert runner._open_or_reuse(sources["a"], None, ()) is first, "used after b"
     assert opened == ["a", "b", "c"]
-    drawer._open_or_reuse(sources["b"], None, ())
-    drawer._open_or_reuse(sources["b"], "raw", ())
+    runner._open_or_reuse(sources["b"], None, ())
+    runner._open_or_reuse(sources["b"], "raw", ())
     assert opened == ["a", "b", "c", "b", "b"], "other weights are another model"

@@ -36,8 +36,8 @@ def test_sample_accepts_option_names_of_user_interfaces(words: list[str], values
     ("line", "said"),
     [
         ("a fox --h 60", "--h is 60; write a multiple of 8 of at least 8"),
-        ("a fox --ar 16:9", "--ar is no option of a prompt; there are --n negative prompt"),
-        ("a fox --w", "--w is written once, with its value behind it"),
+        ("a fox --ar 16:9", "--ar is not an option of a prompt; options are --n negative prompt"),
+        ("a fox --w", "--w is written once, followed by its value"),
         ("a fox --w 64 --w 32", "--w is written once"),
         ("a fox --w 0", "--w is 0; write a multiple of 8 of at least 8"),
         ("a fox --s two", '--s is "two"; write a whole number of at least 1'),

@@ -19,7 +19,7 @@ from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import _model
 from mezzotint.tasks.sample import sample as verb
-from mezzotint.tasks.sample._plan import place_of
+from mezzotint.tasks.sample._plan import resolve_source
 from support.sample_command import FOLDER, QUICK, draw, drawn
 
 
@@ -100,7 +100,7 @@ def test_zero_terminal_snr_of_recipe_is_used_for_sampling(trained: Any, tmp_path
     }
     assert trained.train("zero", **values) == 0
     seen: list[float] = []
-    opened = _model.open_model(_model.find(place_of(str(trained.root / "zero"), ())), None)
+    opened = _model.open_model(_model.find_model_source(resolve_source(str(trained.root / "zero"), ())), None)
     opened.family.parts()["denoiser"].register_forward_pre_hook(lambda _, inputs: seen.append(float(inputs[1].max())))
     request = Request("a", Size(32, 32))
     assert opened.objective.schedule.zero_terminal

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from mezzotint import durable
-from mezzotint.sampling.image_files import recorded_in
+from mezzotint.sampling.image_files import read_record
 from mezzotint.settings.reading.read import read
 from mezzotint.tasks.reading import choices
 from mezzotint.tasks.train import prepare
@@ -59,8 +59,8 @@ def test_first_process_hashes_a_checkpoint_for_all(tmp_path: Path, monkeypatch: 
     held = prepare._read(state.read(path, tensors=False), runtime)
     assert held.keys() == content.keys()
     assert all(torch.equal(held[name], tensor) for name, tensor in content.items())
-    of_tensors = [] if rank else ["optimizer.safetensors", "shadow.safetensors", "weights.safetensors"]
-    assert sorted(hashed.read) == of_tensors
+    describe_tensors = [] if rank else ["optimizer.safetensors", "shadow.safetensors", "weights.safetensors"]
+    assert sorted(hashed.read) == describe_tensors
     assert hashed.files == ["state.json"], "a few bytes, which every process reads"
 
 
@@ -127,6 +127,6 @@ def test_new_preview_seed_is_printed_and_kept(world: Any, capsys: pytest.Capture
     assert f"this run's previews have seed {seed}, kept" in capsys.readouterr().out
     for step in (0, 1, 2):
         with Image.open(world.root / "run" / "samples" / f"step-{step:08d}" / "00-raw.png") as image:
-            assert recorded_in(image)["seed"] == seed
+            assert read_record(image)["seed"] == seed
     assert world.train("other", run__steps=1, **settings) == 0
     assert f"seed {seed}, drawn" not in capsys.readouterr().out, "not run.seed, which is the same"

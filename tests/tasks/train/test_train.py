@@ -15,7 +15,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.settings import advice
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
-from mezzotint.tasks.train.train import named_failures
+from mezzotint.tasks.train.train import translate_failures
 
 
 @pytest.mark.usefixtures("curves")
@@ -36,8 +36,8 @@ def test_stopped_run_has_report_and_history_entry(
 def test_out_of_memory_advice_omits_settings_in_use(tmp_path: Path) -> None:
     recipe = read_text("run: {micro_batch: 1, gradient_checkpointing: {enabled: true}}").recipe
     device: Any = SimpleNamespace(device="cuda:0")
-    of_any = assemble.named_shortage("here", advice.less_memory(recipe))
-    for shortage in (named_failures(device, RunFolder(tmp_path), "", recipe), of_any):
+    of_any = assemble.translate_shortage("here", advice.suggest_less_memory(recipe))
+    for shortage in (translate_failures(device, RunFolder(tmp_path), "", recipe), of_any):
         with pytest.raises(OutOfMemory) as caught, shortage:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
         assert str(caught.value).endswith("Tried to allocate 2 GiB); set data.resolution below 512")

@@ -27,12 +27,12 @@ def test_replaced_output_stays_until_the_new_one_is_complete(tmp_path: Path) -> 
     place = tmp_path / "model.safetensors"
     place.write_bytes(b"old")
     with args.store_beside(place) as store:
-        writing = args.place_of(place, store)
+        writing = args.open_target(place, store)
         writing.__enter__().write_bytes(b"half")
         error = ValueError("cut off")
         assert not writing.__exit__(ValueError, error, None), "it goes on to the caller"
     assert place.read_bytes() == b"old"
-    with args.store_beside(place) as store, args.place_of(place, store) as aside:
+    with args.store_beside(place) as store, args.open_target(place, store) as aside:
         aside.write_bytes(b"new")
     assert place.read_bytes() == b"new"
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]

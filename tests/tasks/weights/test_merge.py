@@ -145,13 +145,15 @@ def test_incompatible_inputs_are_refused_by_name(forms: dict[str, Path], family:
 def test_tensors_written_one_by_one_are_readable_by_safetensors(tmp_path: Path) -> None:
     tensors = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.ones(3, dtype=torch.float16), "c": torch.tensor(5)}
     header = {n: tensor_files.TensorInfo(tensor_files.kind_of(t.dtype), tuple(t.shape)) for n, t in tensors.items()}
-    tensor_files.write_in_turn(tmp_path / "x.safetensors", header, iter(tensors.items()), {"format": "pt", "word": "☃"})
+    tensor_files.write_iteratively(
+        tmp_path / "x.safetensors", header, iter(tensors.items()), {"format": "pt", "word": "☃"}
+    )
     assert same(load_file(tmp_path / "x.safetensors"), tensors)
     assert tensor_files.read_metadata(tmp_path / "x.safetensors")["word"] == "☃"
     assert same(tensor_files.read(tmp_path / "x.safetensors"), tensors)
     tensors["b"][0, 0] = float("nan")
     with pytest.raises(MezzotintError, match="not finite"):
-        tensor_files.write_in_turn(tmp_path / "y.safetensors", header, iter(tensors.items()))
+        tensor_files.write_iteratively(tmp_path / "y.safetensors", header, iter(tensors.items()))
     assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from mezzotint.training.callbacks._evaluating import evaluating, skipped_when_out_of_memory
+from mezzotint.training.callbacks._evaluating import set_eval_mode, skip_when_out_of_memory
 
 
 def test_evaluating_restores_module_modes_after_an_error() -> None:
     part = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
     part[1].eval()
-    with contextlib.suppress(KeyError), evaluating({"denoiser": part}):
+    with contextlib.suppress(KeyError), set_eval_mode({"denoiser": part}):
         assert not any(module.training for module in part.modules())
         assert not torch.is_grad_enabled()
         raise KeyError
@@ -28,8 +28,8 @@ def test_evaluating_restores_module_modes_after_an_error() -> None:
 )
 def test_only_out_of_memory_is_ignored(error: Exception) -> None:
     said: list[str] = []
-    with skipped_when_out_of_memory("previews", said.append):
+    with skip_when_out_of_memory("previews", said.append):
         raise error
     assert said == ["previews: skipped, not enough memory; training continues"]
-    with pytest.raises(RuntimeError, match="shapes"), skipped_when_out_of_memory("previews", said.append):
+    with pytest.raises(RuntimeError, match="shapes"), skip_when_out_of_memory("previews", said.append):
         raise RuntimeError("shapes")

@@ -12,10 +12,10 @@ from mezzotint.training.callbacks._growing_file import GrowingFile
 
 
 class Numbered(GrowingFile):
-    what = "numbers"
+    noun = "numbers"
 
     def open(self) -> IO[bytes]:
-        return open(self.place, "ab", buffering=0)
+        return open(self.path, "ab", buffering=0)
 
     def head(self) -> list[bytes]:
         return [b"head "]
@@ -27,10 +27,10 @@ def test_write_failure_is_reported_once_and_file_reopened(tmp_path: Path) -> Non
         file.write(b"1 ")
     assert failed.value.code == "E1705"
     file.write(b"2 ")
-    file.place.parent.mkdir()
+    file.path.parent.mkdir()
     for record in (b"3 ", b"4 "):
         file.write(record)
     file.sync()
     file.close()
     file.write(b"5")
-    assert file.place.read_bytes() == b"head 3 4 head 5"
+    assert file.path.read_bytes() == b"head 3 4 head 5"

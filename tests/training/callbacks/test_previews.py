@@ -15,7 +15,7 @@ from mezzotint import __version__, fault_injection
 from mezzotint.families.sd import Family
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids
-from mezzotint.sampling.image_files import recorded_in
+from mezzotint.sampling.image_files import read_record
 from mezzotint.sampling.requests import Request, embed_prompts
 from mezzotint.settings.base import Every
 from mezzotint.settings.sections.sample import SampleSettings
@@ -96,7 +96,7 @@ def test_preview_metadata_records_its_settings(trainer: Trainer, folder: RunFold
     previews(trainer, folder).on_step(None, Progress(step=20, last_step=99))
     with Image.open(folder.samples / "step-00000020" / "01-shadow.png") as image:
         assert image.size == (32, 24)
-        assert recorded_in(image) == {
+        assert read_record(image) == {
             "prompt": "ein Fuß ☃", "negative_prompt": "", "size": "32x24", "seed": "5", "index": "1", "steps": "2",
             "guidance": "3.0", "guidance_rescale": "0.0", "solver": "ddim", "spacing": "auto", "training_step": "20",
             "weights": "shadow", "mezzotint": __version__, "model_name": "step-00000020-ema",
@@ -227,6 +227,6 @@ def test_requests_with_other_solvers_are_sampled_separately(trainer: Trainer, fo
     drawn = []
     for index in range(3):
         with Image.open(folder.samples / "step-00000001" / f"{index:02d}-raw.png") as image:
-            drawn.append((recorded_in(image)["solver"], image.tobytes()))
+            drawn.append((read_record(image)["solver"], image.tobytes()))
     assert [solver for solver, _ in drawn] == ["euler-a", "ddim", "ddim"]
     assert drawn[0][1] != drawn[1][1] == drawn[2][1]

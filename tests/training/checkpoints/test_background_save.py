@@ -82,7 +82,7 @@ def test_copied_values_do_not_depend_on_thread_progress(apart: bool, read_before
     before = {name: tensor.clone() for name, tensor in content.items()}
     pinned = PinnedCopies()
     for _ in range(2):  # the second reuses the memory of the first
-        snapshot = Snapshot(content, pinned, apart=apart)
+        snapshot = Snapshot(content, pinned, copies_all=apart)
         pieces = {name: snapshot.pieces(name) for name in content}
         read = {name: bytearray() for name in content}
         for name in list(content)[:read_before]:
@@ -412,7 +412,7 @@ def test_best_checkpoint_is_kept_until_a_better_one_is_complete(tmp_path: Path) 
     best = best_of(tmp_path, losses, verified)
     assert best == tmp_path / "step-00000002", "step 9 has a loss and no checkpoint"
     name_best(tmp_path, best)
-    assert [path.name for path in state.prune(tmp_path, 1, verified, spared=[best])] == ["step-00000001"]
+    assert [path.name for path in state.prune(tmp_path, 1, verified, protected=[best])] == ["step-00000001"]
     assert (tmp_path / "best").resolve() == best
     assert state.read(tmp_path / "best").step == 2
     written(tmp_path, 4)
@@ -421,7 +421,7 @@ def test_best_checkpoint_is_kept_until_a_better_one_is_complete(tmp_path: Path) 
     written(tmp_path, 5)
     written(tmp_path, 6)
     name_best(tmp_path, tmp_path / "step-00000006")
-    assert [p.name for p in state.prune(tmp_path, 1, verified, spared=[best])][-1] == "step-00000003"
+    assert [p.name for p in state.prune(tmp_path, 1, verified, protected=[best])][-1] == "step-00000003"
     assert {p.name for p in tmp_path.iterdir()} == {"best", "step-00000002", "step-00000006"}
     name_best(tmp_path, None)
     assert not (tmp_path / "best").is_symlink()

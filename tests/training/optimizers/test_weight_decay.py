@@ -14,7 +14,7 @@ NAMES = [f"{part}/{name}" for part, module in PARTS.items() for name, _ in modul
 
 
 def undecayed(optim: dict[str, object], trained: list[str]) -> list[str]:
-    return list(weight_decay.resolve_no_decay(OptimSettings(**optim), PARTS, trained).optimizer.undecayed)
+    return list(weight_decay.resolve_no_decay(OptimSettings(**optim), PARTS, trained).optimizer.no_decay_patterns)
 
 
 def test_norms_and_biases_are_excluded_from_weight_decay() -> None:

@@ -39,7 +39,7 @@ def test_registered_format_is_recognised_for_any_suffix(file: Path) -> None:
     assert formats.name_at(file.with_name("no.numbers")) is None
     names = tuple(TENSORS)
     assert tensor_files.digest(file, names) == tensor_files.digest(file.with_name("y.numbers"), names)
-    assert kinds.of_path(file.rename(file.with_suffix(".x"))) == "an unknown kind of file"
+    assert kinds.describe_path(file.rename(file.with_suffix(".x"))) == "an unknown kind of file"
 
 
 def test_file_that_its_format_cannot_read_is_reported(file: Path) -> None:

@@ -221,7 +221,7 @@ def test_mapped_tensors_equal_read_ones(tmp_path: Path) -> None:
     order = ("w", "small", "half", "count", "none")  # tensors after the second are not aligned
     kinds = {name: tensor_files.kind_of(tensors[name].dtype) for name in order}
     header = {name: tensor_files.TensorInfo(kinds[name], tuple(tensors[name].shape)) for name in order}
-    tensor_files.write_in_turn(path, header, ((name, tensors[name]) for name in header))
+    tensor_files.write_iteratively(path, header, ((name, tensors[name]) for name in header))
     back = dict(tensor_files.iterate(path, ["w"], parts=True))
     held = back["w"].untyped_storage().nbytes()
     assert held == path.stat().st_size, "a view of the whole file"

@@ -57,7 +57,7 @@ def test_edm_is_exported_as_edm_euler_scheduler(sigma_data: float) -> None:
     assert file["beta_start"] == 0.00085, "the noise schedule of training"
     scheduler = EDMEulerScheduler.from_config(file)
     sigma = torch.tensor([0.01, 0.5, 3.0, 50.0])
-    ours = preconditioning.scaling("edm", sigma, sigma_data=sigma_data)
+    ours = preconditioning.compute_scaling("edm", sigma, sigma_data=sigma_data)
     x, output = torch.randn(4, generator=torch.Generator().manual_seed(0)), torch.tensor([0.3, -1.0, 2.0, 0.5])
     for place in range(4):
         at = sigma[place : place + 1]

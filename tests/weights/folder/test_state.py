@@ -56,8 +56,8 @@ def test_non_finite_tensor_is_reported_but_only_in_requested_rows(tmp_path: Path
     ) as caught:
         components.load("clip_text", TEXT, path, where=HERE)
     assert caught.value.code == "E1403"
-    later = components.load("clip_text", TEXT, path, WeightForm(torch.bfloat16, is_later=True), where=HERE)
-    filling, own = state.left_for_later(later), "embeddings.token_embedding.weight"
+    later = components.load("clip_text", TEXT, path, WeightForm(torch.bfloat16, is_deferred=True), where=HERE)
+    filling, own = state.get_deferred_filling(later), "embeddings.token_embedding.weight"
     assert filling is not None
     assert later.get_parameter(own).is_meta
     [(name_of, rows)] = filling.rows({own: slice(10, 30)})

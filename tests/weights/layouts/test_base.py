@@ -37,8 +37,8 @@ def test_every_tensor_of_full_size_models_is_mapped_both_ways(model: str, compon
         shape_in_file = entry.foreign_shape(shapes)
         assert math.prod(shape_in_file) == sum(math.prod(shapes[name]) for name in entry.ours)
         assert entry.shapes(shape_in_file) == {name: shapes[name] for name in entry.ours}
-        assert table.reads(entry.foreign) is entry
-        assert all(table.holds(name) is entry for name in entry.ours)
+        assert table.find_foreign(entry.foreign) is entry
+        assert all(table.find_ours(name) is entry for name in entry.ours)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_every_tensor_of_full_size_models_is_mapped_both_ways(model: str, compon
 def test_published_files_have_these_names_and_shapes(
     model: str, component: str, name: str, shape: tuple[int, ...]
 ) -> None:
-    entry = table_of(model, component).reads(name)
+    entry = table_of(model, component).find_foreign(name)
     assert entry is not None
     assert entry.foreign_shape(shapes_of(model, component)) == shape
 
@@ -83,9 +83,9 @@ def test_names_match_another_trainer() -> None:
     record = recorded()
     unet, vae = table_of("sd1", "unet"), table_of("sd1", "vae")
     for foreign, ours in record["unet_single_file_to_diffusers"].items():
-        assert unet.reads(foreign) == Entry(foreign, (ours,))
+        assert unet.find_foreign(foreign) == Entry(foreign, (ours,))
     for foreign, ours in record["vae_old_names"].items():
-        entry = vae.holds(modern(ours))
+        entry = vae.find_ours(modern(ours))
         assert entry is not None
         assert entry.foreign == foreign
     assert len(record["unet_single_file_to_diffusers"]) + len(record["vae_old_names"]) == 686 + 248
@@ -94,7 +94,7 @@ def test_names_match_another_trainer() -> None:
 def test_autoencoders_with_new_attention_names_are_read() -> None:
     vae = table_of("sd1", "vae")
     for foreign, ours in recorded()["vae_current_names_as_reference_emits"].items():
-        entry = vae.reads(foreign)
+        entry = vae.find_foreign(foreign)
         assert entry is not None
         assert entry.ours == (ours,)
 
@@ -105,6 +105,6 @@ def test_text_encoder_names_match_another_trainer(model: str, key: str) -> None:
     assert len(record) == len(table.entries)
     for foreign, ours in record.items():
         names = [ours] if isinstance(ours, str) else ours
-        entry = table.reads(foreign)
+        entry = table.find_foreign(foreign)
         assert entry is not None
         assert list(entry.ours) == [name.removeprefix("transformer.") for name in names]

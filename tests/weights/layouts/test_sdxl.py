@@ -66,7 +66,7 @@ def test_files_have_as_many_tensors_as_published(model: str, count: int) -> None
 )  # fmt: skip
 def test_published_files_have_these_names_and_shapes(model: str, component: str, name: str, shape: Shape) -> None:
     layout = LAYOUTS[model]
-    entry = table_of(model, component, layout).reads(name)
+    entry = table_of(model, component, layout).find_foreign(name)
     assert entry is not None
     assert entry.foreign_shape(shapes_of(model, component, layout)) == shape
 
@@ -80,7 +80,9 @@ def test_text_encoder_outputs_match_the_record(configs: dict[str, Path], tmp_pat
         network = sdxl.LAYOUT.networks[component]
         shapes = components.shapes(network, folder.config(component), where=folder.root)
         table = sdxl.LAYOUT.choose(component, {}).table(list(shapes))
-        ours = {k: t for name, entry in table.present(record).items() for k, t in entry.to_ours(record[name]).items()}
+        ours = {
+            k: t for name, entry in table.match_names(record).items() for k, t in entry.to_ours(record[name]).items()
+        }
         path = tmp_path / f"{component}.safetensors"
         save_file(ours, path)
         networks[component] = components.load(network, folder.config(component), path, where=folder.root)
@@ -179,11 +181,11 @@ def test_model_of_another_family_is_refused(tmp_path: Path) -> None:
 def test_folder_is_recognised_by_its_configurations(model: str, words: str) -> None:
     folder = open_folder(shipped_folder(model))
     unet = folder.config("unet")
-    assert str(kinds.of_index(folder.index, unet, "sd")).startswith(words)
-    assert kinds.of_index(folder.index, unet, "sdxl") is None
-    assert kinds.of_index(folder.index, unet, None) is None
+    assert str(kinds.describe_folder(folder.index, unet, "sd")).startswith(words)
+    assert kinds.describe_folder(folder.index, unet, "sdxl") is None
+    assert kinds.describe_folder(folder.index, unet, None) is None
     plain = open_folder(shipped_folder("sd1"))
-    assert kinds.of_index(plain.index, plain.config("unet"), "sdxl") is not None
+    assert kinds.describe_folder(plain.index, plain.config("unet"), "sdxl") is not None
 
 
 @pytest.mark.parametrize("model", list(LAYOUTS))

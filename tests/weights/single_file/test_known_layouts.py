@@ -15,7 +15,7 @@ def test_full_size_file_is_recognised_by_its_names(model: str) -> None:
     layout = LAYOUTS[model]
     header = header_of(model, layout)
     words = "a single-file checkpoint of " + ("SDXL" if model == "sdxl" else "the SDXL refiner")
-    assert kinds.of_tensors(header) == words
+    assert kinds.describe_tensors(header) == words
     assert kinds.refusal(header, "sdxl") is None
     assert kinds.refusal(header, None) is None
     assert known_layouts.of_names(header.keys()) is layout

@@ -22,10 +22,10 @@ def test_part_is_recognised_in_every_spelling(tmp_path: Path, name: str) -> None
     tensor = torch.randn(SHAPES["unet"]["conv_in.bias"])
     save_file({name: tensor, "other": torch.ones(1)}, tmp_path / "x.safetensors")
     matched = match_tensors.of_file(tmp_path / "x.safetensors", tmp_path / "x.safetensors", LAYOUT, SHAPES)
-    assert matched.held["unet"].names() == {"conv_in.bias": name}
-    assert torch.equal(matched.held["unet"].read(["conv_in.bias"])["conv_in.bias"], tensor)
-    assert matched.besides == ("other",)
-    assert len(matched.lacks("unet", SHAPES["unet"])) == len(SHAPES["unet"]) - 1
+    assert matched.components["unet"].names() == {"conv_in.bias": name}
+    assert torch.equal(matched.components["unet"].read(["conv_in.bias"])["conv_in.bias"], tensor)
+    assert matched.unmapped == ("other",)
+    assert len(matched.find_missing("unet", SHAPES["unet"])) == len(SHAPES["unet"]) - 1
 
 
 def test_averaged_copy_replaces_the_plain_tensor(tmp_path: Path) -> None:
@@ -33,15 +33,15 @@ def test_averaged_copy_replaces_the_plain_tensor(tmp_path: Path) -> None:
     shape, file = SHAPES["unet"]["conv_in.bias"], tmp_path / "x.safetensors"
     save_file({plain: torch.zeros(shape), LAYOUT.average(plain): torch.ones(shape)}, file)
     for averaged, value in ((False, 0.0), (True, 1.0)):
-        stored = match_tensors.of_file(file, file, LAYOUT, SHAPES, averaged=averaged).held["unet"]
+        stored = match_tensors.of_file(file, file, LAYOUT, SHAPES, averaged=averaged).components["unet"]
         assert stored.read(["conv_in.bias"])["conv_in.bias"].unique().tolist() == [value]
 
 
 def test_folder_of_one_component_is_recognised() -> None:
     matched = match_tensors.of_folder(FOLDER / "vae", LAYOUT, SHAPES)
-    assert list(matched.held) == ["vae"]
-    assert matched.lacks("vae", SHAPES["vae"]) == []
-    assert matched.held["vae"].header().keys() == load_file(matched.held["vae"].file).keys()
+    assert list(matched.components) == ["vae"]
+    assert matched.find_missing("vae", SHAPES["vae"]) == []
+    assert matched.components["vae"].header().keys() == load_file(matched.components["vae"].file).keys()
 
 
 @pytest.mark.parametrize(

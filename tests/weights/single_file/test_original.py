@@ -266,9 +266,9 @@ def test_plan_that_loses_rows_is_an_error() -> None:
 
 def test_parts_are_separated_by_their_prefix() -> None:
     shapes = {"a.x": (1,), "a.y": (2,), "b.x": (3,)}
-    places = original.places_of("clip_text", {}, shapes, FilePart("a.", converted=False), {"x"})
+    places = original.map_rows("clip_text", {}, shapes, FilePart("a.", converted=False), {"x"})
     assert {name: rows.pieces for name, rows in places.items()} == {"x": (("a.x", 0, 1),)}
-    assert original.places_of("clip_text", {}, shapes, FilePart("b.", converted=False), {"x", "y"}) == {}
+    assert original.map_rows("clip_text", {}, shapes, FilePart("b.", converted=False), {"x", "y"}) == {}
 
 
 @pytest.mark.parametrize("name", FLOW_MATCHING)

@@ -22,8 +22,8 @@ def test_overlay_replaces_only_its_tensors(tmp_path: Path) -> None:
     assert not overlay.touches("vae")
     assert overlay.digests("unet") == [fingerprint.of_file(file)]
     stored = overlay.component("unet")
-    assert stored.place == file
+    assert stored.path == file
     assert stored.header().keys() == own.keys()
-    tensors = stored.everything()
+    tensors = stored.read_all()
     assert [name for name in own if not torch.equal(own[name], tensors[name])] == ["conv_in.bias"]
     assert list(overlay.notes()) == [f"model.over: 1 of {len(own)} tensors of unet from {file}"]

@@ -72,7 +72,7 @@ def test_published_autoencoders_are_converted_like_in_diffusers(name: str) -> No
     assert {key: tuple(t.shape) for key, t in convert(checkpoint=dict(file), config=config).items()} == own
     expected = ExpectedPart(network, config, Path("config.json"), own)
     shapes = {key: tuple(tensor.shape) for key, tensor in file.items()}
-    places = standalone._places_in_original_format(expected, shapes)
+    places = standalone._map_rows_in_original_format(expected, shapes)
     assert {key: rows.shape for key, rows in places.items()} == own
 
 
@@ -155,7 +155,7 @@ def test_text_encoders_are_recognised_by_their_tensors(name: str, parts: tuple[s
     for part in parts:
         next((folder / part).glob("*.safetensors")).unlink()
     files = open_files(name, folder, over=paths[::-1])
-    assert {part: file.place for part, file in files.standalone.items()} == dict(zip(parts, paths, strict=True))
+    assert {part: file.path for part, file in files.standalone.items()} == dict(zip(parts, paths, strict=True))
     for part in parts:
         assert equal(dict(files.network(part).state_dict()), dict(plain.network(part).state_dict())), part
     assert files.text_identity() != plain.text_identity()
@@ -225,4 +225,4 @@ def test_random_weights_keep_the_given_autoencoder(tmp_path: Path) -> None:
     files = open_files("flux", weights="random", vae=folder_of("flux") / "vae")
     assert equal(dict(files.network("vae").state_dict()), weights(folder_of("flux"), "vae"))
     kind = type(files)
-    assert not kind.described(files.settings).standalone
+    assert not kind.from_configs(files.settings).standalone

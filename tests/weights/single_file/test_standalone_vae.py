@@ -27,7 +27,7 @@ CONFIG = open_folder(MODEL).config("vae")
 def open_part(path: Path) -> StandalonePart:
     where = MODEL / "vae" / "config.json"
     own = ExpectedPart("vae", CONFIG, where, components.shapes("vae", CONFIG, where=where), base.VAE)
-    return open_vae(path, own, what="Stable Diffusion")
+    return open_vae(path, own, model_name="Stable Diffusion")
 
 
 def in_old_names(path: Path) -> Path:

@@ -53,8 +53,8 @@ def list_actions(path: Path) -> list[RunAction]:
     """The actions that a run's current state allows."""
     state = runs.read_status(path).state
     if state == "running":
-        place = path / "requests"
-        touch = f"mkdir -p {shlex.quote(str(place))} && touch {shlex.quote(str(place))}"
+        requests = path / "requests"
+        touch = f"mkdir -p {shlex.quote(str(requests))} && touch {shlex.quote(str(requests))}"
         return [RunAction(name, word, about, f"{touch}/{name}") for name, (word, about) in REQUESTS.items()]
     recipe = path / "recipe.yaml"
     if state in ("stopped", "killed") and os.path.isfile(recipe) and not outside.leads_out(recipe, path):

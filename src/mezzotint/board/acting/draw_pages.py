@@ -20,15 +20,15 @@ from starlette.responses import Response
 
 from mezzotint.assets import MODELS
 from mezzotint.board.answers import JsonAnswer, read_body
+from mezzotint.board.formatting import parse_whole
 from mezzotint.board.pages import Pages, image_answer
 from mezzotint.board.reading import runs
-from mezzotint.board.reading.places import OutOfPlace
+from mezzotint.board.reading.root_folders import OutsideFolders
 from mezzotint.board.reading.tails import make_printable
-from mezzotint.board.words import parse_whole
 from mezzotint.errors import RecipeError
 from mezzotint.settings.sections.sample import SolverName
 
-_MOST = 40
+_MAX_JOBS = 40
 """Jobs that are kept."""
 
 _ENDED = "The process that generates images ended unexpectedly; try again."
@@ -37,10 +37,10 @@ _NUMBERS = {"steps": "--steps", "guidance": "--guidance"}
 
 @dataclass(slots=True)
 class DrawJob:
-    """One `mezzotint sample` command. words: its arguments; process: the PID that runs it; step, of: progress; image:
-    the image so far, base64 WebP; files: names of the images in the folders of the page."""
+    """One `mezzotint sample` command. arguments: of the command; process: the PID that runs it; step, of: progress;
+    image: the image so far, base64 WebP; files: names of the images in the folders of the page."""
 
-    words: list[str]
+    arguments: list[str]
     process: int
     step: int = 0
     of: int = 0
@@ -53,7 +53,7 @@ class DrawJob:
     def as_json(self) -> dict[str, Any]:
         """JSON for the page."""
         return {
-            "command": shlex.join(["mezzotint", "sample", *self.words]), "step": self.step, "of": self.of,
+            "command": shlex.join(["mezzotint", "sample", *self.arguments]), "step": self.step, "of": self.of,
             "image": self.image, "message": [make_printable(text) for text in self.sentences[-4:]],
             "files": self.files,
             "done": self.done, "error": make_printable(self.error),
@@ -76,7 +76,7 @@ class DrawPages:
             threading.Thread(target=self._start_process, daemon=True).start()
         query = request.query_params
         return self.pages.html(
-            "draw.html", here="draw", folder=str(self.pages.places.folders[0]), models=self._models(),
+            "draw.html", current_page="draw", folder=str(self.pages.roots.folders[0]), models=self._models(),
             solvers=get_args(SolverName),
             values={name: query.get(name, "") for name in ("a", "b", "prompt", "negative", "seed", "size", "steps",
                                                            "guidance", "solver", "adapter")},
@@ -89,7 +89,7 @@ class DrawPages:
         lines = [_sample_arguments(self._model(model), value, self._adapters(value)) for model in models if model]
         if not lines:
             raise RecipeError("no model is given; choose a run, a checkpoint or a model", code="E1012")
-        return JsonAnswer({"jobs": await run_in_threadpool(lambda: [self._submit(words) for words in lines])})
+        return JsonAnswer({"jobs": await run_in_threadpool(lambda: [self._submit(arguments) for arguments in lines])})
 
     def state(self, request: Request) -> Response:
         """The progress of jobs."""
@@ -99,7 +99,7 @@ class DrawPages:
 
     def image(self, request: Request) -> Response:
         """An image in a folder of the page."""
-        return image_answer(self.pages.places.path(request.query_params.get("file", "")), request)
+        return image_answer(self.pages.roots.path(request.query_params.get("file", "")), request)
 
     def close(self) -> None:
         """Ends the process."""
@@ -130,23 +130,24 @@ class DrawPages:
         return [(make_printable(word), make_printable(text)) for word, text in choices]
 
     def _model(self, word: str) -> str:
-        """The argument of a model that the form names: a shipped model, or a path in the folders. Raises OutOfPlace."""
+        """The argument of a model that the form names: a shipped model, or a path in the folders. Raises
+        OutsideFolders."""
         if re.fullmatch(r"[\w.-]+", word) and os.path.isdir(MODELS / word):
             return word
-        folder = self.pages.places.folders[0]
+        folder = self.pages.roots.folders[0]
         path = folder / word
-        if not os.path.exists(path) or self.pages.places.name_of(path) is None:
-            raise OutOfPlace(word)
+        if not os.path.exists(path) or self.pages.roots.name_of(path) is None:
+            raise OutsideFolders(word)
         return str(path)
 
     def _adapters(self, value: dict[str, Any]) -> list[str]:
         """`--adapter=FILE:SCALE` of each line of the form's adapters."""
-        words = []
+        arguments = []
         for text in str(value.get("adapter", "")).splitlines():
             name, _, scale = text.strip().partition(":")
             if name:
-                words.append(f"--adapter={self._model(name)}" + (f":{_with_decimal_point(scale)}" if scale else ""))
-        return words
+                arguments.append(f"--adapter={self._model(name)}" + (f":{_with_decimal_point(scale)}" if scale else ""))
+        return arguments
 
     # --- the process ---
 
@@ -161,22 +162,22 @@ class DrawPages:
                     stderr=subprocess.DEVNULL,
                     text=True,
                     encoding="utf-8",
-                    cwd=self.pages.places.folders[0],
+                    cwd=self.pages.roots.folders[0],
                     start_new_session=True,
                 )
                 threading.Thread(target=self._read_answers, args=(self._process,), daemon=True).start()
             return self._process
 
-    def _submit(self, words: list[str]) -> int:
+    def _submit(self, arguments: list[str]) -> int:
         process = self._start_process()
         with self._lock:
             number = max(self.jobs, default=0) + 1
-            self.jobs[number] = DrawJob(words, process.pid)
-            while len(self.jobs) > _MOST:
+            self.jobs[number] = DrawJob(arguments, process.pid)
+            while len(self.jobs) > _MAX_JOBS:
                 self.jobs.pop(next(iter(self.jobs)))
             assert process.stdin is not None
             try:
-                process.stdin.write(json.dumps({"id": number, "words": words}) + "\n")
+                process.stdin.write(json.dumps({"id": number, "words": arguments}) + "\n")
                 process.stdin.flush()
             except OSError:
                 self.jobs[number].error, self.jobs[number].done = _ENDED, True
@@ -204,25 +205,25 @@ class DrawPages:
 
     def _files_of(self, job: DrawJob) -> list[str]:
         """The images that a job has written, found by its last message."""
-        place = re.search(r" in (.+); contact sheet: ", job.sentences[-1]) if job.sentences else None
-        folder = self.pages.places.folders[0] / place[1] if place is not None else None
+        match = re.search(r" in (.+); contact sheet: ", job.sentences[-1]) if job.sentences else None
+        folder = self.pages.roots.folders[0] / match[1] if match is not None else None
         files = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
-        names = [self.pages.places.name_of(path) for path in files if not path.name.startswith("contact")]
+        names = [self.pages.roots.name_of(path) for path in files if not path.name.startswith("contact")]
         return [name for name in names if name is not None]
 
 
 def _sample_arguments(model: str, value: dict[str, Any], adapters: list[str]) -> list[str]:
     """The arguments of `mezzotint sample` for a form."""
-    words = [model, f"--prompt={value.get('prompt', '')}"]
+    arguments = [model, f"--prompt={value.get('prompt', '')}"]
     if value.get("negative"):
-        words.append(f"--negative={value['negative']}")
+        arguments.append(f"--negative={value['negative']}")
     for name, switch in _NUMBERS.items():
         if str(value.get(name, "")).strip():
-            words.append(f"{switch}={_with_decimal_point(str(value[name]))}")
+            arguments.append(f"{switch}={_with_decimal_point(str(value[name]))}")
     for name in ("seed", "size", "solver"):
         if str(value.get(name, "")).strip():
-            words.append(f"--{name}={str(value[name]).strip()}")
-    return [*words, *adapters]
+            arguments.append(f"--{name}={str(value[name]).strip()}")
+    return [*arguments, *adapters]
 
 
 def _with_decimal_point(text: str) -> str:

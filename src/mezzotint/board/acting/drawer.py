@@ -23,13 +23,13 @@ def main(lines: TextIO, out: TextIO) -> None:
     from PIL import Image
 
     from mezzotint.errors import MezzotintError
-    from mezzotint.tasks.sample.again import Drawer
+    from mezzotint.tasks.sample.again import SampleRunner
 
     def answer(**facts: Any) -> None:
         out.write(json.dumps(facts) + "\n")
         out.flush()
 
-    drawer = Drawer()
+    drawer = SampleRunner()
     drawer.warm(FIRST)
     answer(ready=True)
     for line in lines:
@@ -46,7 +46,7 @@ def main(lines: TextIO, out: TextIO) -> None:
             answer(id=number, step=done, of=total, image=encoded)
 
         try:
-            drawer.draw(
+            drawer.run(
                 request["words"],
                 lambda text, number=number: answer(id=number, message=text),  # type: ignore[misc]
                 report_step,

@@ -39,7 +39,7 @@ def field_of(setting: Setting, dumped: Mapping[str, Any]) -> dict[str, Any]:
     if choices:
         choices = [*([""] if shape.nullable or not is_in_recipe else []), *choices]
         choices += [] if text in choices else [text]
-    type_words = reference.type_words(replace(shape, nullable=False))
+    type_text = reference.describe_type(replace(shape, nullable=False))
     return {
         "path": setting.path,
         "name": setting.name,
@@ -50,7 +50,7 @@ def field_of(setting: Setting, dumped: Mapping[str, Any]) -> dict[str, Any]:
         "is_number": shape.base in (int, float),
         "is_long": _has_lines(shape),
         "hint": _hint(shape),
-        "type": f"{type_words}, or empty" if shape.nullable else type_words,
+        "type": f"{type_text}, or empty" if shape.nullable else type_text,
         "help": setting.help,
     }
 

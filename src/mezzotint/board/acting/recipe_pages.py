@@ -25,7 +25,7 @@ from mezzotint.board.acting.fields import field_of, word_of
 from mezzotint.board.answers import JsonAnswer, read_body
 from mezzotint.board.pages import Pages
 from mezzotint.board.reading import values
-from mezzotint.board.reading.places import OutOfPlace, inside
+from mezzotint.board.reading.root_folders import OutsideFolders, inside
 from mezzotint.board.reading.tails import make_printable
 from mezzotint.data.files.listing import is_remote
 from mezzotint.errors import OutOfMemory, Problem, RecipeError
@@ -56,11 +56,11 @@ class BaseRecipe:
     path: Path | None = None
     text: str | None = None
 
-    def read(self, words: list[str]) -> Reading:
+    def read(self, overrides: list[str]) -> Reading:
         """The recipe with `key=value` overrides applied. Raises RecipeError with all problems."""
         if self.text is not None:
-            return read_text(self.text, "recipe", words)
-        return read(self.word if self.path is None else self.path, words)
+            return read_text(self.text, "recipe", overrides)
+        return read(self.word if self.path is None else self.path, overrides)
 
 
 @dataclass(eq=False)
@@ -86,8 +86,8 @@ class RecipePages:
         bases += [] if name in bases else [name]
         labels = [(one, self._label(one)) for one in bases]
         return self.pages.html(
-            "recipe.html", here="recipe", base=name, bases=labels, groups=rows, changed=changed,
-            dialects=sorted(registry.names("dialects", skip_unimported=True)), folder=str(self.pages.places.folders[0]),
+            "recipe.html", current_page="recipe", base=name, bases=labels, groups=rows, changed=changed,
+            dialects=sorted(registry.names("dialects", skip_unimported=True)), folder=str(self.pages.roots.folders[0]),
         )  # fmt: skip
 
     async def live(self, request: Request) -> Response:
@@ -96,10 +96,10 @@ class RecipePages:
         return JsonAnswer(await run_in_threadpool(self._live, value))
 
     def _live(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        base, words = self._base(value), _words(value)
-        line = ["mezzotint", "train", base.word, *words]
+        base, overrides = self._base(value), _list_overrides(value)
+        line = ["mezzotint", "train", base.word, *overrides]
         try:
-            reading = base.read(words)
+            reading = base.read(overrides)
         except RecipeError as error:
             problems = [_problem_json(one) for one in error.problems] or [
                 _problem_json(Problem("", error.message, code=error.code))
@@ -110,17 +110,17 @@ class RecipePages:
     def _missing_data(self, reading: Reading) -> list[dict[str, Any]]:
         """A problem for each missing folder of `data.path`. Formats whose data may be elsewhere than on a disk are left
         to `check`."""
-        data, folder = reading.recipe.data, self.pages.places.folders[0]
+        data, folder = reading.recipe.data, self.pages.roots.folders[0]
         if format_spec(data.format).has_own_paths:
             return []
-        beside = reading.path.parent if reading.path else None
+        recipe_folder = reading.path.parent if reading.path else None
         return [
             _problem_json(
                 Problem("data.path", f"{path} does not exist", f"name a folder, absolute or below {folder}", "E1201")
             )
             for path in data.paths
             if not is_remote(path)
-            and not any(map(os.path.exists, (folder / path, *candidate_paths(path, beside, shipped=DATA))))
+            and not any(map(os.path.exists, (folder / path, *candidate_paths(path, recipe_folder, shipped=DATA))))
         ]
 
     async def check(self, request: Request) -> Response:
@@ -128,17 +128,17 @@ class RecipePages:
         value = await read_body(request)
         base = self._base(value)
         dry = ["--dry"] if value.get("dry") is True else []
-        line = ["check", *self._base_arguments(base), *_words(value), *dry]
-        output = await run_in_threadpool(_run_check, line, self.pages.places.folders[0])
+        line = ["check", *self._base_arguments(base), *_list_overrides(value), *dry]
+        output = await run_in_threadpool(_run_check, line, self.pages.roots.folders[0])
         return JsonAnswer(output | {"command": shlex.join(["mezzotint", *line])})
 
     async def save(self, request: Request) -> Response:
         """Writes a form to a new recipe file in the first folder of the page: {…, file}."""
         value = await read_body(request)
         path = self._new_file(str(value.get("file", "")))
-        reading = self._base(value).read(_words(value))
+        reading = self._base(value).read(_list_overrides(value))
         await run_in_threadpool(durable.write_new, path, as_yaml(reading))
-        command, name = shlex.join(["mezzotint", "train", str(path)]), self.pages.places.name_of(path)
+        command, name = shlex.join(["mezzotint", "train", str(path)]), self.pages.roots.name_of(path)
         return JsonAnswer({"message": f"Saved as {path}", "command": command, "base": f"{_FILE}{name}"})
 
     async def start(self, request: Request) -> Response:
@@ -147,40 +147,40 @@ class RecipePages:
         return JsonAnswer(await run_in_threadpool(self._start, value))
 
     def _start(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        base, words = self._base(value), _words(value)
+        base, overrides = self._base(value), _list_overrides(value)
         named = self._base_arguments(base)
-        folder = self.pages.places.folders[0]
-        self._require_inside(base, base.read(words).recipe.run)
-        reading = with_run(base.read(words))
+        folder = self.pages.roots.folders[0]
+        self._require_inside(base, base.read(overrides).recipe.run)
+        reading = with_run(base.read(overrides))
         settings = reading.recipe.run
         if settings.folder is None and any(row.path.parent == folder for row in self.pages.rows()):
-            words.append(f"run.folder={settings.name}")  # next to the runs that are directly in the page's folder
-            reading = with_run(base.read(words))
+            overrides.append(f"run.folder={settings.name}")  # next to the runs that are directly in the page's folder
+            reading = with_run(base.read(overrides))
         run = folder_of(reading, reading.recipe, folder)
         if stamps.is_open(settings.folder or Path(settings.name)):
-            words.append(f"run.folder={run}")  # the process would resolve the stamp again
+            overrides.append(f"run.folder={run}")  # the process would resolve the stamp again
         run = Path(os.path.realpath(run))
-        name = self.pages.places.name_of(run)
+        name = self.pages.roots.name_of(run)
         if name is None:
             raise RecipeError(
                 f"{make_printable(str(run))}: the page starts only runs that write to "
-                f"{' or '.join(map(str, self.pages.places.folders))}; start this one in a terminal",
+                f"{' or '.join(map(str, self.pages.roots.folders))}; start this one in a terminal",
                 code="E1949",
             )
-        return {"message": self.pages.started.start(["train", *named, *words], run, folder), "run": name}
+        return {"message": self.pages.started.start(["train", *named, *overrides], run, folder), "run": name}
 
     async def translate(self, request: Request) -> Response:
         """Translates another trainer's command to a recipe, with notes: {dialect, line}."""
         value = await read_body(request)
         name = str(value.get("dialect", ""))
         try:
-            words = shlex.split(str(value.get("line", "")).replace("\\\n", " "))
+            arguments = shlex.split(str(value.get("line", "")).replace("\\\n", " "))
         except ValueError as error:
-            raise RecipeError(f"the command cannot be split into words: {error}", code="E1012") from None
-        place = foreign.launch_facts(Launch.read())
-        translated = await run_in_threadpool(foreign.translate, name, words, place)
+            raise RecipeError(f"the command cannot be split into arguments: {error}", code="E1012") from None
+        launched = foreign.launch_facts(Launch.read())
+        translated = await run_in_threadpool(foreign.translate, name, arguments, launched)
         text = translated_text(translated, name)
-        command = shlex.join(["mezzotint", "train", "--as", name, "--", *words])
+        command = shlex.join(["mezzotint", "train", "--as", name, "--", *arguments])
         return JsonAnswer(
             {
                 "yaml": make_printable(text),
@@ -192,37 +192,37 @@ class RecipePages:
     # --- recipes and files of a form ---
 
     def _base(self, value: Mapping[str, Any]) -> BaseRecipe:
-        """The recipe that a form starts from. Raises OutOfPlace unless it is a shipped recipe, a run's recipe, or a
+        """The recipe that a form starts from. Raises OutsideFolders unless it is a shipped recipe, a run's recipe, or a
         .yaml file in the folders."""
         text = value.get("text")
         if isinstance(text, str) and text:
             return BaseRecipe("recipe.yaml", text=text)
         name = str(value.get("base", ""))
         if name.startswith("run:"):
-            path = inside(self.pages.places.run(name.removeprefix("run:")), "recipe.yaml")
+            path = inside(self.pages.roots.run(name.removeprefix("run:")), "recipe.yaml")
             return BaseRecipe(str(path), path=path)
         if name.startswith(_FILE):
-            path = self.pages.places.path(name.removeprefix(_FILE))
+            path = self.pages.roots.path(name.removeprefix(_FILE))
             if path.suffix not in _YAML or not path.is_file():
-                raise OutOfPlace(name)
+                raise OutsideFolders(name)
             return BaseRecipe(str(path), path=path)
         if name not in shipped_recipes():
-            raise OutOfPlace(name)
+            raise OutsideFolders(name)
         return BaseRecipe(name)
 
     def _label(self, name: str) -> str:
         """The label of a base recipe in the list."""
-        kind, _, place = name.partition(":")
-        if not place:
+        kind, _, path = name.partition(":")
+        if not path:
             return name
-        label = make_printable(self.pages.places.label(place))
+        label = make_printable(self.pages.roots.label(path))
         return f"run {label}" if kind == "run" else label
 
     def _files(self) -> list[str]:
         """The .yaml files directly in the folders of the page."""
-        ours = self.pages.places
-        files = [file for folder in ours.folders for file in sorted(folder.glob("*.y*ml")) if file.suffix in _YAML]
-        names = [ours.name_of(file) for file in files[:_MOST_FILES] if file.is_file()]
+        roots = self.pages.roots
+        files = [file for folder in roots.folders for file in sorted(folder.glob("*.y*ml")) if file.suffix in _YAML]
+        names = [roots.name_of(file) for file in files[:_MOST_FILES] if file.is_file()]
         return [f"{_FILE}{name}" for name in names if name is not None]
 
     def _base_arguments(self, base: BaseRecipe) -> list[str]:
@@ -234,7 +234,7 @@ class RecipePages:
     def _require_inside(self, base: BaseRecipe, run: RunSettings) -> None:
         """Raises RecipeError E1949 for a run that would write outside of the folders of the page. A run's own
         recipe.yaml resumes in its folder, whatever its run.folder."""
-        places = self.pages.places
+        roots = self.pages.roots
         resumes = base.path is not None and base.path.name == "recipe.yaml" and is_run(base.path.parent)
         for name, path in (
             ("run.folder", None if resumes else run.folder),
@@ -242,10 +242,10 @@ class RecipePages:
             ("run.export.single_file_folder", run.export.single_file_folder),
             ("run.profile.folder", run.profile.folder),
         ):
-            if path is not None and places.name_of(places.folders[0] / os.path.expanduser(path)) is None:
+            if path is not None and roots.name_of(roots.folders[0] / os.path.expanduser(path)) is None:
                 raise RecipeError(
                     f"{name}={make_printable(str(path))}: the page starts only runs that write to "
-                    f"{' or '.join(map(str, places.folders))}; choose a folder there, or start the run in a terminal",
+                    f"{' or '.join(map(str, roots.folders))}; choose a folder there, or start the run in a terminal",
                     code="E1949",
                 )
 
@@ -253,20 +253,20 @@ class RecipePages:
         """The path of a new recipe file in the first folder of the page. Raises RecipeError E1949."""
         folder, _, last = name.rpartition("/")
         try:
-            place = inside(self.pages.places.folders[0], folder or ".")
-        except OutOfPlace:
-            place = None
+            parent = inside(self.pages.roots.folders[0], folder or ".")
+        except OutsideFolders:
+            parent = None
         is_name = re.fullmatch(r"\w[\w .-]*\.ya?ml", last) and len(last.encode()) <= _NAME
-        if place is None or not place.is_dir() or not is_name:
+        if parent is None or not parent.is_dir() or not is_name:
             raise RecipeError(
                 f"{make_printable(name)!r}: give the name of a new .yaml file in a folder of "
-                f"{self.pages.places.folders[0]}",
+                f"{self.pages.roots.folders[0]}",
                 code="E1949",
             )
-        return place / last
+        return parent / last
 
 
-def _words(value: Mapping[str, Any]) -> list[str]:
+def _list_overrides(value: Mapping[str, Any]) -> list[str]:
     """The changes of a form as `key=value`."""
     changes = value.get("changes")
     return [
@@ -276,10 +276,10 @@ def _words(value: Mapping[str, Any]) -> list[str]:
 
 
 def _problem_json(problem: Problem) -> dict[str, Any]:
-    what = f"{problem.what}; {problem.remedy}" if problem.remedy else problem.what
+    message = f"{problem.message}; {problem.remedy}" if problem.remedy else problem.message
     return {
         "where": make_printable(problem.where),
-        "what": make_printable(what),
+        "what": make_printable(message),
         "code": problem.code,
         "line": problem.line,
     }
@@ -292,11 +292,11 @@ def as_yaml(reading: Reading) -> str:
         setting = by_path().get(path)
         if path == "schema" or (setting is not None and setting.default == value):
             continue
-        place = tree
+        section = tree
         *folders, name = path.split(".")
         for folder in folders:
-            place = place.setdefault(folder, {})
-        place[name] = value
+            section = section.setdefault(folder, {})
+        section[name] = value
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -308,8 +308,8 @@ def _run_check(line: list[str], folder: Path) -> dict[str, Any]:
             check=False, timeout=_CHECK_SECONDS, cwd=folder,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        what = f"The check was stopped after {_CHECK_SECONDS} s."
-        return {"status": -1, "verdict": what, "problems": [], "text": ""}
+        message = f"The check was stopped after {_CHECK_SECONDS} s."
+        return {"status": -1, "verdict": message, "problems": [], "text": ""}
     report, errors = (make_printable(part.decode("utf-8", "replace")) for part in (done.stdout, done.stderr))
     problems = [_parse_problem(*match.groups()) for match in _REPORTED.finditer(errors)] if done.returncode else []
     return {
@@ -323,11 +323,11 @@ def _verdict(status: int, report: str) -> str:
     if status not in (0, OutOfMemory.exit_status):
         return "This recipe cannot run."
     lines = re.search(r"^(?:fits|does not fit)\b.*(?:\n +.*)*", report, re.MULTILINE | re.IGNORECASE)
-    words = re.sub(r"\n +", " ", lines[0]) if lines else "can run" if status == 0 else "does not fit into memory"
-    return f"This recipe {words}."
+    verdict = re.sub(r"\n +", " ", lines[0]) if lines else "can run" if status == 0 else "does not fit into memory"
+    return f"This recipe {verdict}."
 
 
-def _parse_problem(code: str, what: str) -> dict[str, Any]:
+def _parse_problem(code: str, message: str) -> dict[str, Any]:
     """A problem in the output of a check, with the setting that it names."""
-    where = next((word for word in re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", what) if word in by_path()), "")
-    return {"where": where, "what": what, "code": code, "line": None}
+    where = next((word for word in re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", message) if word in by_path()), "")
+    return {"where": where, "what": message, "code": code, "line": None}

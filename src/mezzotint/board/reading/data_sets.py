@@ -100,18 +100,18 @@ class DataSet:
         return rows
 
     def _rows(self, bucket: str, folder: str, problem: str, text: str) -> NDArray[np.int64]:
-        kept = np.ones(len(self.catalogue), bool)
+        is_selected = np.ones(len(self.catalogue), bool)
         if bucket:
             sizes = [str(size) for size in buckets.table(self.settings)]
             of_bucket = self.placed.bucket == (sizes.index(bucket) if bucket in sizes else -1)
-            kept &= np.isin(np.arange(len(kept)), self.placed.sample[of_bucket])
+            is_selected &= np.isin(np.arange(len(is_selected)), self.placed.sample[of_bucket])
         if problem:
-            kept &= self.masks.get(problem, np.zeros(len(kept), bool))
+            is_selected &= self.masks.get(problem, np.zeros(len(is_selected), bool))
         if text:
-            kept &= np.isin(np.arange(len(kept)), self.catalogue.rows_with(text))
+            is_selected &= np.isin(np.arange(len(is_selected)), self.catalogue.rows_with(text))
         if folder:
-            kept &= np.isin(np.arange(len(kept)), self.catalogue.rows_in(folder))
-        return np.flatnonzero(kept)
+            is_selected &= np.isin(np.arange(len(is_selected)), self.catalogue.rows_in(folder))
+        return np.flatnonzero(is_selected)
 
     def sample(self, row: int, *, epoch: int = 0, number: int = 0) -> dict[str, Any]:
         """The facts of a row, and how the model sees it at a visit. `frame`: left, top, width and height of the crop as
@@ -156,13 +156,13 @@ class DataSet:
 
     def _caption_lengths(self) -> dict[str, Any]:
         if isinstance(self.tokens, str):
-            words = self._compute_once(
+            bars = self._compute_once(
                 ("words",), lambda: _bars(self.catalogue.caption_words().astype(np.float64), "{:.0f}")
             )
             return {
                 "name": _LENGTHS,
                 "help": f"words of the first caption ({self.tokens})",
-                "bars": words,
+                "bars": bars,
                 "over": False,
             }
         counts, limit = np.asarray(self.tokens[0], np.float64), self.tokens[1]
@@ -178,7 +178,7 @@ class DataSet:
         table = [str(size) for size in buckets.table(self.settings)]
         counts = np.bincount(self.placed.bucket, minlength=len(table))
         of_buckets = [
-            (table[place], int(counts[place])) for place in np.argsort(-counts, kind="stable") if counts[place]
+            (table[index], int(counts[index])) for index in np.argsort(-counts, kind="stable") if counts[index]
         ]
         side = np.sqrt(catalogue.width.astype(np.float64) * catalogue.height)
         aspects = np.log2(catalogue.width / np.maximum(1, catalogue.height))
@@ -217,7 +217,7 @@ def _bars(
     return [(low if low == high else f"{low} – {high}", int(count)) for low, high, count in pairs]
 
 
-def recipe_of(folder: Path, words: Sequence[str] = ()) -> Recipe:
+def recipe_of(folder: Path, overrides: Sequence[str] = ()) -> Recipe:
     """A recipe to show a folder that is not a run's: of images, or of clips if there are more of those; samples without
     captions are included. Raises RecipeError."""
     files = itertools.islice((file for _, _, files in os.walk(folder) for file in files), _LOOKED_AT)
@@ -226,7 +226,7 @@ def recipe_of(folder: Path, words: Sequence[str] = ()) -> Recipe:
     data: dict[str, Any] = {"path": str(folder), "captions": {"missing": "empty"}}
     if clips > images:
         data |= {"format": "videofolder", "clips": {"frames": 1}}  # accepts clips of any length
-    return resolve_paths(read_text(json.dumps({"schema": 1, "data": data}), "data", words))
+    return resolve_paths(read_text(json.dumps({"schema": 1, "data": data}), "data", overrides))
 
 
 def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], None] | None = None) -> DataSet:

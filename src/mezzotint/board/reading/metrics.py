@@ -41,10 +41,10 @@ _NOT_CURVES = {"step", "epoch", "samples_digest", "applied", "overflow", "sample
 
 @dataclass(slots=True)
 class MetricsTable:
-    """Values by tag, each with the index of its line. places: for each line, the steps, seconds of training and samples
-    so far. is_estimated: lines are a sample of the file, and times are extrapolated."""
+    """Values by tag, each with the index of its line. positions: for each line, the steps, seconds of training and
+    samples so far. is_estimated: lines are a sample of the file, and times are extrapolated."""
 
-    places: dict[Axis, array[float]] = field(
+    positions: dict[Axis, array[float]] = field(
         default_factory=lambda: {"step": array("d"), "time": array("d"), "samples": array("d")}
     )
     rows: dict[str, array[int]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class MetricsTable:
         step = to_count(line.get("step"))
         if step is None:
             return
-        steps, times, samples = self.places["step"], self.places["time"], self.places["samples"]
+        steps, times, samples = self.positions["step"], self.positions["time"], self.positions["samples"]
         before = (steps[-1], times[-1], samples[-1]) if steps else (0.0, 0.0, 0.0)
         seconds, count = to_amount(line.get("seconds_since")), to_amount(line.get("samples_since"))
         if self.is_estimated:  # scales sums to the steps since the last line read
@@ -80,7 +80,7 @@ class MetricsTable:
         if tag not in self.rows:
             return np.zeros(0), np.zeros(0)
         rows = np.array(self.rows[tag], np.int64)
-        return np.array(self.places[axis])[rows], np.array(self.values[tag], np.float64)
+        return np.array(self.positions[axis])[rows], np.array(self.values[tag], np.float64)
 
 
 class RunMetrics:
@@ -104,7 +104,7 @@ class RunMetrics:
     @property
     def table(self) -> MetricsTable:
         """The values read so far; for a long file, its sketch until all of it has been read."""
-        return self._sketch if self._sketch.places["step"] and self.share_read < 1 else self._table
+        return self._sketch if self._sketch.positions["step"] and self.share_read < 1 else self._table
 
     def follow(self, *, blocks: int = 1) -> bool:
         """Reads at most `blocks` further blocks; returns whether there is more. If the file was removed or is not a
@@ -113,7 +113,7 @@ class RunMetrics:
             try:
                 with outside.open_plain(self._path, within=self._path.parent) as file:
                     self._check_file(file)
-                    if self._size - self._at > _LONG and not self._sketch.places["step"]:
+                    if self._size - self._at > _LONG and not self._sketch.positions["step"]:
                         self._read_sketch(file)
                         return True
                     file.seek(self._at)
@@ -153,10 +153,10 @@ class RunMetrics:
 
     def _read_sketch(self, file: Any) -> None:
         size = self._size
-        for place in np.linspace(0, size, _SKETCHED, endpoint=False, dtype=np.int64):
-            file.seek(int(place))
+        for offset in np.linspace(0, size, _SKETCHED, endpoint=False, dtype=np.int64):
+            file.seek(int(offset))
             block = file.read(8192)
-            begin = block.find(b"\n") + 1 if place else 0
+            begin = block.find(b"\n") + 1 if offset else 0
             end = block.find(b"\n", begin)
             value = _parse_line(block[begin:end]) if end > begin else None
             if value is not None:

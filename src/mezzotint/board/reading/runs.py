@@ -222,8 +222,8 @@ def _adapted_model(model: Mapping[str, Any]) -> str:
     adapter = model.get("adapter")
     if not isinstance(adapter, dict) or adapter.get("kind", "none") == "none":
         return ""
-    place = str(model.get("path", ""))
-    return Path(place).name if Path(place).parent == MODELS else place
+    path = str(model.get("path", ""))
+    return Path(path).name if Path(path).parent == MODELS else path
 
 
 def _sampling_inputs(entry: Path, adapted: str, model: Mapping[str, Any]) -> list[str]:
@@ -240,8 +240,8 @@ def _sampling_inputs(entry: Path, adapted: str, model: Mapping[str, Any]) -> lis
 def _learned_tokens(entry: Path, model: Mapping[str, Any]) -> list[tuple[str, Path]]:
     """The learned tokens stored with an adapter, each with its file."""
     tokens = model.get("tokens")
-    words = tokens.get("words") if isinstance(tokens, dict) else None
-    names = [str(word) for word in words] if isinstance(words, dict) else []
+    tokens_by_name = tokens.get("words") if isinstance(tokens, dict) else None
+    names = [str(word) for word in tokens_by_name] if isinstance(tokens_by_name, dict) else []
     stems = [
         re.sub(r"[^\w.-]+", "-", word).strip("-.") for word in names
     ]  # as `learned_tokens.plain_name`, where torch is
@@ -293,8 +293,8 @@ def marks(events: Sequence[Mapping[str, Any]], path: Path) -> list[dict[str, Any
             marks_.append({"step": None, "epoch": epoch, "kind": "settings", "text": make_printable(text)})
         elif step is not None and kind in ("resumed", "stopped", "exported", "finished", "diverged", "asked"):
             changes = "; ".join(map(str, changes)) if isinstance(changes, list) else ""
-            words = f"{kind} at step {step:,}" + (f": {changes}" if changes else "")
-            marks_.append({"step": step, "kind": kind, "text": make_printable(words)})
+            text = f"{kind} at step {step:,}" + (f": {changes}" if changes else "")
+            marks_.append({"step": step, "kind": kind, "text": make_printable(text)})
     marks_ += [
         {"step": int(match[1]), "kind": "saved", "text": f"checkpoint {folder.name}"}
         for folder, match in _steps(path / "checkpoints", within=path)[:_MOST_MARKS]

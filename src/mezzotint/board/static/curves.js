@@ -1,6 +1,6 @@
 // Charts by uPlot: hover shows values, drag zooms all charts, a double click shows the whole run, the URL keeps the view.
 
-import { askJSON, el, embedded, keep, kept, say } from "./page.js";
+import { askJSON, el, embedded, storeInUrl, urlValue, showMessage } from "./page.js";
 
 const COLOURS = ["--s0", "--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7"];
 const MARKS = {
@@ -8,13 +8,13 @@ const MARKS = {
   finished: "--quiet", exported: "--s2", asked: "--s5",
 };
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const place = document.getElementById("charts");
+const chartsBox = document.getElementById("charts");
 const view = {
-  axis: kept("axis") || "step", from: kept("from"), to: kept("to"),
-  smooth: Number(kept("smooth")) || 0, log: kept("log") === "1", marks: kept("marks") !== "0",
+  axis: urlValue("axis") || "step", from: urlValue("from"), to: urlValue("to"),
+  smooth: Number(urlValue("smooth")) || 0, log: urlValue("log") === "1", marks: urlValue("marks") !== "0",
 };
 const sync = typeof uPlot === "undefined" ? null : uPlot.sync("charts");
-let plots = new Map(), hidden = new Set((kept("hide") || "").split("|").filter(Boolean)), last = null, timer = 0;
+let plots = new Map(), hidden = new Set((urlValue("hide") || "").split("|").filter(Boolean)), last = null, timer = 0;
 
 const needsExponent = (value) => value >= 1e5 || (value !== 0 && value < 1e-3);
 const exponential = (value) => value === 0 ? "0" : Number(value.toPrecision(3)).toExponential().replace("e+", "e");
@@ -142,8 +142,8 @@ function options(chart, width) {
         label: one.label, stroke: colour(chart, index) + (one.tag === "loss" ? "90" : ""), show: !hidden.has(one.tag), spanGaps: true,
         width: one.tag === "loss" ? 1 : 1.75, points: { show: one.x.length < 40, size: 5 },
         dash: chart.ordered && one.tag.includes("_shadow") ? [6, 4] : undefined,
-        value: (plot, v, place, at) => {
-          const shown = at === null ? lastOf(plot, place) : v;
+        value: (plot, v, seriesIndex, at) => {
+          const shown = at === null ? lastOf(plot, seriesIndex) : v;
           return shown === null || shown === undefined ? "–" : number(shown) + (chart.unit ? ` ${chart.unit}` : "");
         },
       })),
@@ -160,7 +160,7 @@ function options(chart, width) {
         if (index === null || change.show === undefined) return;
         const tag = chart.series[index - 1].tag;
         if (change.show) hidden.delete(tag); else hidden.add(tag);
-        keep({ hide: [...hidden].join("|") });
+        storeInUrl({ hide: [...hidden].join("|") });
       }],
     },
   };
@@ -197,7 +197,7 @@ function draw(answer) {
       const note = el("span", { class: "quiet" });
       const box = el("figure", { class: "chart", role: "group" }, el("figcaption", {}, el("strong", {}, chart.name), " ",
         el("span", { class: "quiet" }, [chart.help, chart.unit && `in ${chart.unit}`].filter(Boolean).join(", ")), " ", note), inner);
-      place.append(box);
+      chartsBox.append(box);
       entry = { box, inner, note, shape, chart, plot: null };
       entry.plot = new uPlot(options(chart, inner.clientWidth || 600), joinSeries(chart.series), inner);
       sync.sub(entry.plot);
@@ -217,10 +217,10 @@ function draw(answer) {
   for (const [name, entry] of plots) {
     if (!seen.has(name)) { entry.plot.destroy(); entry.box.remove(); plots.delete(name); }
   }
-  [...place.children].sort((a, b) => order(answer, a) - order(answer, b)).forEach((one, index) => {
-    if (place.children[index] !== one) place.append(one);
+  [...chartsBox.children].sort((a, b) => order(answer, a) - order(answer, b)).forEach((one, index) => {
+    if (chartsBox.children[index] !== one) chartsBox.append(one);
   });
-  place.dataset.points = answer.read ?? "";
+  chartsBox.dataset.points = answer.read ?? "";
 }
 
 const order = (answer, box) => answer.charts.findIndex((chart) => plots.get(chart.name)?.box === box);
@@ -228,9 +228,9 @@ const order = (answer, box) => answer.charts.findIndex((chart) => plots.get(char
 export async function refresh() {
   clearTimeout(timer);
   if (embedded) { draw(embedded.charts[view.axis]); return; }
-  const url = new URL(place.dataset.url, location.href);
+  const url = new URL(chartsBox.dataset.url, location.href);
   url.searchParams.set("axis", view.axis);
-  url.searchParams.set("width", Math.max(300, Math.round((place.clientWidth || 1000) * devicePixelRatio)));
+  url.searchParams.set("width", Math.max(300, Math.round((chartsBox.clientWidth || 1000) * devicePixelRatio)));
   if (view.from !== null) url.searchParams.set("from", view.from);
   if (view.to !== null) url.searchParams.set("to", view.to);
   const answer = await askJSON(url);
@@ -243,9 +243,9 @@ export async function refresh() {
 function zoom(from, to) {
   view.from = from === null ? null : String(Number(from.toPrecision(8)));
   view.to = to === null ? null : String(Number(to.toPrecision(8)));
-  keep({ from: view.from, to: view.to });
+  storeInUrl({ from: view.from, to: view.to });
   document.getElementById("whole").hidden = view.from === null;
-  refresh().catch((error) => say(error.message));
+  refresh().catch((error) => showMessage(error.message));
 }
 
 function restyle() {
@@ -263,18 +263,18 @@ export function open() {
   const marks = document.getElementById("marks");
   if (marks) marks.checked = view.marks;
   document.getElementById("whole").hidden = view.from === null;
-  bind("axis", "change", (input) => { view.axis = input.value; keep({ axis: input.value }); zoom(null, null); });
-  bind("smooth", "input", (input) => { view.smooth = Number(input.value); keep({ smooth: input.value === "0" ? null : input.value }); if (last) draw(last); });
-  bind("log-y", "change", (input) => { view.log = input.checked; keep({ log: input.checked ? "1" : null }); restyle(); });
-  bind("marks", "change", (input) => { view.marks = input.checked; keep({ marks: input.checked ? null : "0" }); for (const one of plots.values()) one.plot.redraw(); });
+  bind("axis", "change", (input) => { view.axis = input.value; storeInUrl({ axis: input.value }); zoom(null, null); });
+  bind("smooth", "input", (input) => { view.smooth = Number(input.value); storeInUrl({ smooth: input.value === "0" ? null : input.value }); if (last) draw(last); });
+  bind("log-y", "change", (input) => { view.log = input.checked; storeInUrl({ log: input.checked ? "1" : null }); restyle(); });
+  bind("marks", "change", (input) => { view.marks = input.checked; storeInUrl({ marks: input.checked ? null : "0" }); for (const one of plots.values()) one.plot.redraw(); });
   bind("whole", "click", () => zoom(null, null));
   document.addEventListener("theme", restyle);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restyle);
-  let width = place.clientWidth;
+  let width = chartsBox.clientWidth;
   new ResizeObserver(() => {
-    if (place.clientWidth === width) return;
-    width = place.clientWidth;
+    if (chartsBox.clientWidth === width) return;
+    width = chartsBox.clientWidth;
     for (const one of plots.values()) one.plot.setSize({ width: one.inner.clientWidth, height: one.plot.height });
-  }).observe(place);
+  }).observe(chartsBox);
   return refresh();
 }

@@ -1,5 +1,5 @@
 import "./frames.js";
-import { askJSON, renew, say } from "./page.js";
+import { askJSON, renew, showMessage } from "./page.js";
 
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -12,11 +12,11 @@ async function watch() {
     await wait(500);
   }
 }
-if (opening) watch().catch((error) => say(error.message));
+if (opening) watch().catch((error) => showMessage(error.message));
 
 const histograms = document.getElementById("histograms");
 async function tokens() {
   while (!(await askJSON(`/api/data?${histograms.dataset.counting}`)).counted) await wait(500);
   await renew(histograms);
 }
-if (histograms?.dataset.counting) tokens().catch((error) => say(error.message));
+if (histograms?.dataset.counting) tokens().catch((error) => showMessage(error.message));

@@ -1,6 +1,6 @@
-import { askJSON, el, say, send } from "./page.js";
+import { askJSON, el, showMessage, send } from "./page.js";
 
-const form = document.getElementById("draw"), place = document.getElementById("drawn"), ready = document.getElementById("ready");
+const form = document.getElementById("draw"), results = document.getElementById("drawn"), ready = document.getElementById("ready");
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
 /** Shows a small image at a whole multiple of its size, with sharp pixels. */
@@ -41,7 +41,7 @@ form.addEventListener("submit", async (event) => {
     const boxes = new Map(jobs.map((number) => [number, el("figure", { class: "prompt drawing-box" },
       el("div", { class: "images" }), el("progress", { "aria-label": "steps done" }), el("p", { class: "status", role: "status" }),
       el("figcaption", { class: "command" }, el("code"), el("button", { type: "button", class: "copy plain", "aria-label": "Copy the command that generates it again" }, "copy")))]));
-    place.prepend(el("div", { class: "pair" }, ...boxes.values()));
+    results.prepend(el("div", { class: "pair" }, ...boxes.values()));
     const left = new Set(jobs);
     while (left.size) {
       const query = [...left].map((number) => `job=${number}`).join("&");
@@ -54,7 +54,7 @@ form.addEventListener("submit", async (event) => {
       }
       if (left.size) await wait(150);
     }
-  } catch (error) { say(error.message); }
+  } catch (error) { showMessage(error.message); }
 });
 
 (async () => {
@@ -64,4 +64,4 @@ form.addEventListener("submit", async (event) => {
     ready.textContent = "Loading the model …";
     await wait(300);
   }
-})().catch((error) => say(error.message));
+})().catch((error) => showMessage(error.message));

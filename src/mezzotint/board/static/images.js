@@ -1,6 +1,6 @@
 // Previews of a run: a slider over steps, trained and averaged weights side by side, a row for each prompt.
 
-import { askJSON, el, embedded, keep, kept, say } from "./page.js";
+import { askJSON, el, embedded, storeInUrl, urlValue, showMessage } from "./page.js";
 
 const WEIGHTS = [["raw", "trained weights"], ["shadow", "averaged weights"]];
 const pad = (number, digits) => String(number).padStart(digits, "0");
@@ -9,10 +9,10 @@ export const address = (run, name, ending = "") => embedded ? embedded.images[na
   : `/file?run=${encodeURIComponent(run)}&file=${encodeURIComponent(`samples/step-${ending ? name.replace(/\.png$/, ending) : name}`)}`;
 
 export class Previews {
-  constructor(place, run, drawn) {
-    this.place = place;
+  constructor(container, run, drawn) {
+    this.container = container;
     this.run = run;
-    this.step = kept("image") === null ? null : Number(kept("image"));
+    this.step = urlValue("image") === null ? null : Number(urlValue("image"));
     this.take(drawn);
   }
 
@@ -33,7 +33,7 @@ export class Previews {
   show() {
     const { steps, prompts } = this.drawn;
     if (!steps.length) {
-      this.place.replaceChildren(el("p", { class: "empty" },
+      this.container.replaceChildren(el("p", { class: "empty" },
         "There are no previews yet. ", el("code", {}, "run.preview.every"), " sets when they are generated, ",
         el("code", {}, "sample.prompts"), " from which prompts."));
       this.slider = null;
@@ -54,20 +54,20 @@ export class Previews {
     this.slider.addEventListener("input", () => {
       const at = Number(this.slider.value);
       this.step = at === this.drawn.steps.length - 1 ? null : this.drawn.steps[at];
-      keep({ image: this.step });
+      storeInUrl({ image: this.step });
       this.turn();
     });
-    this.place.replaceChildren(el("div", { class: "bar" }, el("label", { class: "grow" }, "Step ", this.slider), this.output), this.grid);
+    this.container.replaceChildren(el("div", { class: "bar" }, el("label", { class: "grow" }, "Step ", this.slider), this.output), this.grid);
   }
 
   rows(prompts) {
     this.cells = [];
     this.grid.replaceChildren(...prompts.map(({ number, text }) => {
       const shown = WEIGHTS.filter(([kind]) => this.drawn.drawn.some((one) => one.endsWith(`/${pad(number, 2)}-${kind}.png`)));
-      return el("div", { class: "prompt" }, el("p", { class: "words" }, text || "(no caption)"),
-        el("div", { class: "pair" }, ...shown.map(([kind, words]) => {
-          const box = el("figure", {}, el("div", { class: "frame" }), el("figcaption", { class: "quiet" }, words));
-          const cell = { number, kind, words, text, frame: box.firstChild, name: "", box };
+      return el("div", { class: "prompt" }, el("p", { class: "caption" }, text || "(no caption)"),
+        el("div", { class: "pair" }, ...shown.map(([kind, label]) => {
+          const box = el("figure", {}, el("div", { class: "frame" }), el("figcaption", { class: "quiet" }, label));
+          const cell = { number, kind, label, text, frame: box.firstChild, name: "", box };
           this.cells.push(cell);
           return box;
         })));
@@ -85,17 +85,17 @@ export class Previews {
       if (!this.existing.has(name)) cell.frame.replaceChildren(el("span", { class: "quiet" }, "none at this step"));
       else if (this.clips.has(name)) {
         cell.frame.replaceChildren(el("video", { src: address(this.run, name, ".mp4"), controls: true, loop: true, muted: true,
-          poster: address(this.run, name), "aria-label": `${cell.text}, ${cell.words}, step ${step}` }));
+          poster: address(this.run, name), "aria-label": `${cell.text}, ${cell.label}, step ${step}` }));
       } else {
         const old = cell.frame.querySelector("img");
         const image = old || el("img", { loading: "lazy" });
         image.src = address(this.run, name);
-        image.alt = `${cell.text || "no caption"}, ${cell.words}, step ${step}`;
+        image.alt = `${cell.text || "no caption"}, ${cell.label}, step ${step}`;
         if (!old) cell.frame.replaceChildren(el("a", { href: image.src }, image));
         else old.parentElement.href = image.src;
       }
     }
   }
 
-  async renew() { this.take(await askJSON(this.place.dataset.url)); }
+  async renew() { this.take(await askJSON(this.container.dataset.url)); }
 }

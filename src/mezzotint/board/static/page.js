@@ -18,15 +18,15 @@ export const send = (url, value) => askJSON(url, {
   method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(value),
 });
 
-let silence = 0;
+let hideTimer = 0;
 
 /** Shows a message for a few seconds, also to screen readers. */
-export function say(text) {
-  const place = document.getElementById("toast");
-  place.textContent = text;
-  place.hidden = !text;
-  clearTimeout(silence);
-  silence = setTimeout(() => { place.hidden = true; }, 8000);
+export function showMessage(text) {
+  const toast = document.getElementById("toast");
+  toast.textContent = text;
+  toast.hidden = !text;
+  clearTimeout(hideTimer);
+  hideTimer = setTimeout(() => { toast.hidden = true; }, 8000);
 }
 
 /** Creates an element: el("a", {href: "/"}, "text", child). Text is never parsed as markup. */
@@ -43,8 +43,8 @@ export function el(name, facts = {}, ...inside) {
 const two = (number) => String(number).padStart(2, "0");
 
 /** Converts the times in a part of the page to the viewer's time zone; their tooltips show UTC. */
-function localTimes(place) {
-  for (const one of place.querySelectorAll("time:not([title])")) {
+function localTimes(part) {
+  for (const one of part.querySelectorAll("time:not([title])")) {
     const at = new Date(one.dateTime), hasSeconds = /:\d\d:/.test(one.textContent);
     if (Number.isNaN(at.getTime())) continue;
     one.title = one.textContent.endsWith("Z") ? one.textContent.replace("T", " ").replace("Z", " UTC") : one.textContent;
@@ -55,25 +55,25 @@ function localTimes(place) {
 localTimes(document);
 
 /** Reloads a part of the page and keeps its open sections, selections, focus and scroll position. */
-export async function renew(place) {
-  const parsed = new DOMParser().parseFromString(await ask(place.dataset.part), "text/html");
-  const open = new Set([...place.querySelectorAll("details[open] summary")].map((one) => one.textContent));
-  const chosen = new Set([...place.querySelectorAll("input:checked")].map((one) => one.value));
-  const active = place.contains(document.activeElement) ? document.activeElement : null;
-  const scrolled = place.firstElementChild ? place.firstElementChild.scrollTop : 0;
-  const atEnd = place.firstElementChild
-    && scrolled + place.firstElementChild.clientHeight >= place.firstElementChild.scrollHeight - 4;
-  place.replaceChildren(...parsed.body.childNodes);
-  localTimes(place);
-  for (const one of place.querySelectorAll("details")) {
+export async function renew(part) {
+  const parsed = new DOMParser().parseFromString(await ask(part.dataset.part), "text/html");
+  const open = new Set([...part.querySelectorAll("details[open] summary")].map((one) => one.textContent));
+  const chosen = new Set([...part.querySelectorAll("input:checked")].map((one) => one.value));
+  const active = part.contains(document.activeElement) ? document.activeElement : null;
+  const scrolled = part.firstElementChild ? part.firstElementChild.scrollTop : 0;
+  const atEnd = part.firstElementChild
+    && scrolled + part.firstElementChild.clientHeight >= part.firstElementChild.scrollHeight - 4;
+  part.replaceChildren(...parsed.body.childNodes);
+  localTimes(part);
+  for (const one of part.querySelectorAll("details")) {
     one.open = open.has(one.querySelector("summary").textContent);
   }
-  for (const one of place.querySelectorAll("input[type=checkbox]")) one.checked = chosen.has(one.value);
+  for (const one of part.querySelectorAll("input[type=checkbox]")) one.checked = chosen.has(one.value);
   if (active && active.value) {
-    const again = [...place.querySelectorAll(active.tagName)].find((one) => one.value === active.value);
+    const again = [...part.querySelectorAll(active.tagName)].find((one) => one.value === active.value);
     if (again) again.focus();
   }
-  const first = place.firstElementChild;
+  const first = part.firstElementChild;
   if (first) first.scrollTop = atEnd ? first.scrollHeight : scrolled;
 }
 
@@ -87,7 +87,7 @@ export function follow(url, changed) {
     while (parts.size) {
       const now = parts;
       parts = new Set();
-      try { await changed(now); } catch (error) { say(`Live updates failed: ${error.message}`); }
+      try { await changed(now); } catch (error) { showMessage(`Live updates failed: ${error.message}`); }
     }
     busy = false;
   };
@@ -101,10 +101,10 @@ export function follow(url, changed) {
 }
 
 const query = new URLSearchParams(location.search);
-export const kept = (name) => query.get(name);
+export const urlValue = (name) => query.get(name);
 
 /** Stores a part of the view in the URL, to survive reloads and copies of the URL. */
-export function keep(values) {
+export function storeInUrl(values) {
   for (const [name, value] of Object.entries(values)) {
     if (value === null || value === "") query.delete(name);
     else query.set(name, value);
@@ -118,10 +118,10 @@ document.addEventListener("click", async (event) => {
     const text = copy.parentElement.querySelector("code").textContent;
     try {
       await navigator.clipboard.writeText(text);
-      say("Copied");
+      showMessage("Copied");
     } catch {
       getSelection().selectAllChildren(copy.parentElement.querySelector("code"));
-      say("Selected; press Ctrl-C to copy");
+      showMessage("Selected; press Ctrl-C to copy");
     }
   }
   if (event.target.id === "theme") {

@@ -1,4 +1,4 @@
-import { el, say, send } from "./page.js";
+import { el, showMessage, send } from "./page.js";
 
 const form = document.getElementById("form"), fields = new Map();
 for (const box of form.querySelectorAll(".field")) fields.set(box.dataset.path, { box, input: box.querySelector("input, select, textarea"), wrong: box.querySelector(".wrong") });
@@ -16,15 +16,15 @@ function keepAddress(changed) {
 /** Marks the field that has a problem, and returns a paragraph with a link to it. */
 function markProblem(one) {
   const field = fields.get(one.where) || fields.get(one.where.replace(/(\.\d+)+$/, ""));
-  const words = `${one.code} ${one.what}`;
+  const message = `${one.code} ${one.what}`;
   if (field) {
-    field.wrong.textContent = words;
+    field.wrong.textContent = message;
     field.wrong.hidden = false;
     field.box.classList.add("bad");
     field.input.setAttribute("aria-invalid", "true");
   }
   const where = one.where ? el("code", {}, one.where) : null;
-  return el("p", { class: "problem" }, field ? el("a", { href: `#${field.input.id}` }, where) : where, one.where ? " " : "", words);
+  return el("p", { class: "problem" }, field ? el("a", { href: `#${field.input.id}` }, where) : where, one.where ? " " : "", message);
 }
 
 async function live() {
@@ -39,26 +39,26 @@ async function live() {
   document.getElementById("yaml").textContent = answer.yaml || "The recipe is not valid; see the problems above.";
 }
 
-const checkParts = ["verdict", "found", "checked"].map((id) => document.getElementById(id));
+const checkParts = ["verdict", "check-problems", "checked"].map((id) => document.getElementById(id));
 
 /** Removes the result of a check, which applied to earlier values of the form. */
 const clearCheck = () => checkParts.forEach((one) => { one.replaceChildren(); one.hidden = true; });
 
-const soon = () => { clearCheck(); clearTimeout(timer); timer = setTimeout(() => live().catch((error) => say(error.message)), 200); };
+const soon = () => { clearCheck(); clearTimeout(timer); timer = setTimeout(() => live().catch((error) => showMessage(error.message)), 200); };
 
 const opened = new Map();  // which sections were open before the search
 
 function filter() {
-  const words = find.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  const terms = find.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
   for (const section of form.querySelectorAll(".section")) {
     let left = 0;
     for (const box of section.querySelectorAll(".field")) {
       const content = `${box.dataset.path} ${box.textContent}`.toLowerCase();
-      box.hidden = !(words.every((word) => content.includes(word)) && (!only.checked || box.matches(".set, .changed")));
+      box.hidden = !(terms.every((term) => content.includes(term)) && (!only.checked || box.matches(".set, .changed")));
       left += !box.hidden;
     }
     section.hidden = !left;
-    const narrowed = words.length > 0 || only.checked;
+    const narrowed = terms.length > 0 || only.checked;
     if (narrowed) opened.set(section, opened.get(section) ?? section.open);
     if (narrowed) section.open = left > 0;
     else if (opened.has(section)) { section.open = opened.get(section); opened.delete(section); }
@@ -71,17 +71,17 @@ form.addEventListener("input", soon);
 form.addEventListener("change", soon);
 find.addEventListener("input", filter);
 only.addEventListener("change", filter);
-live().catch((error) => say(error.message));
+live().catch((error) => showMessage(error.message));
 
 function button(id, act) {
   document.getElementById(id)?.addEventListener("click", async (event) => {
     event.target.disabled = true;
-    try { await act(); } catch (error) { say(error.message); }
+    try { await act(); } catch (error) { showMessage(error.message); }
     event.target.disabled = false;
   });
 }
 button("check", async () => {
-  const [verdict, found, output] = checkParts, valuesBefore = JSON.stringify(formValues());
+  const [verdict, problems, output] = checkParts, valuesBefore = JSON.stringify(formValues());
   clearCheck();
   verdict.hidden = false;
   verdict.className = "quiet";
@@ -91,20 +91,20 @@ button("check", async () => {
     if (JSON.stringify(formValues()) !== valuesBefore) return;
     verdict.className = answer.status ? "verdict bad" : "verdict good";
     verdict.textContent = answer.verdict;
-    const known = new Set([...document.querySelectorAll("#problems .problem code")].map((one) => one.textContent));
-    found.replaceChildren(...answer.problems.filter((one) => !known.has(one.where)).map(markProblem));
-    found.hidden = false;
+    const shownPaths = new Set([...document.querySelectorAll("#problems .problem code")].map((one) => one.textContent));
+    problems.replaceChildren(...answer.problems.filter((one) => !shownPaths.has(one.where)).map(markProblem));
+    problems.hidden = false;
     output.textContent = `$ ${answer.command}\n${answer.text}`;
     output.hidden = false;
   } catch (error) { clearCheck(); throw error; }
 });
 button("save", async () => {
   const { message, base } = await send("/api/save", formValues({ file: document.getElementById("file").value })), saved = document.getElementById("saved");
-  say(message);
+  showMessage(message);
   saved.hidden = false;
   saved.replaceChildren(`${message}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Load this file"));
 });
-document.querySelector(".beside").addEventListener("click", (event) => {
+document.querySelector(".sidebar").addEventListener("click", (event) => {
   const field = document.getElementById(event.target.closest(".problem a")?.hash.slice(1) ?? "");
   if (!field) return;
   event.preventDefault();  // shows fields that the search hides, and moves the focus
@@ -116,12 +116,12 @@ document.querySelector(".beside").addEventListener("click", (event) => {
 });
 button("start", async () => { location.href = `/run?${new URLSearchParams({ run: (await send("/api/start", formValues())).run })}`; });
 button("translate", async () => {
-  const place = document.getElementById("translated");
-  place.replaceChildren();
+  const container = document.getElementById("translated");
+  container.replaceChildren();
   const answer = await send("/api/translate", { dialect: document.getElementById("dialect").value, line: document.getElementById("line").value });
   const take = el("button", { type: "button", class: "plain" }, "Use this recipe");
   take.addEventListener("click", () => { text = answer.yaml; for (const { input } of fields.values()) input.value = input.dataset.base; soon(); });
-  place.replaceChildren(...answer.notes.map((note) => el("p", { class: "quiet" }, `note: ${note}`)),
+  container.replaceChildren(...answer.notes.map((note) => el("p", { class: "quiet" }, `note: ${note}`)),
     el("pre", { class: "log", tabindex: "0", role: "region", "aria-label": "The command as a recipe" }, answer.yaml), take);
 });
 

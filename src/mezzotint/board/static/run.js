@@ -1,11 +1,11 @@
-import { follow, renew, say, send } from "./page.js";
+import { follow, renew, showMessage, send } from "./page.js";
 import { open, refresh } from "./curves.js";
 import { Previews } from "./images.js";
 import { filterSettings } from "./settings.js";
 
-const place = document.getElementById("previews");
-const previews = new Previews(place, place.dataset.run, JSON.parse(document.getElementById("drawn").textContent));
-open().catch((error) => say(error.message));
+const previewsBox = document.getElementById("previews");
+const previews = new Previews(previewsBox, previewsBox.dataset.run, JSON.parse(document.getElementById("drawn").textContent));
+open().catch((error) => showMessage(error.message));
 
 const log = document.querySelector("pre.log");
 if (log) log.scrollTop = log.scrollHeight;
@@ -15,17 +15,17 @@ document.getElementById("facts").addEventListener("click", async (event) => {
   if (!button) return;
   button.disabled = true;
   try {
-    say((await send("/api/act", { run: place.dataset.run, name: button.dataset.act })).message);
+    showMessage((await send("/api/act", { run: previewsBox.dataset.run, name: button.dataset.act })).message);
   } catch (error) {
-    say(error.message);
+    showMessage(error.message);
   }
   button.disabled = false;
 });
 
 const part = (id) => renew(document.getElementById(id));
-const events = follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {
+const events = follow(`/live?run=${encodeURIComponent(previewsBox.dataset.run)}`, async (parts) => {
   const has = (...names) => names.some((name) => parts.has(name));
-  if (has("gone")) say("The folder of this run was removed or restored.");
+  if (has("gone")) showMessage("The folder of this run was removed or restored.");
   const work = [];
   if (has("metrics", "events", "status", "started")) work.push(part("facts"));
   if (has("output", "status", "started")) work.push(part("p-output"));
@@ -38,4 +38,4 @@ const events = follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, asyn
   await Promise.all(work);
 });
 // changes between the rendering of the page and the first event
-events.addEventListener("open", () => { Promise.all([part("facts"), part("p-output")]).catch((error) => say(error.message)); });
+events.addEventListener("open", () => { Promise.all([part("facts"), part("p-output")]).catch((error) => showMessage(error.message)); });

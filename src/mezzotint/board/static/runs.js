@@ -1,4 +1,4 @@
 import { follow, renew } from "./page.js";
 
-const place = document.getElementById("runs");
-follow("/live", () => renew(place));
+const list = document.getElementById("runs");
+follow("/live", () => renew(list));

@@ -27,9 +27,9 @@ _OF_ANOTHER = "it is left over from the script of another model, which has Llama
 _IF = "it is for the upscaler of DeepFloyd IF, which is not supported; leave it out"
 _TOKENS = "Stable Diffusion's text encoder reads 77 tokens without a mask; leave it out"
 _SAME_ATTENTION = "torch's attention, which is used, does the same on every device"
-_ALWAYS = "is always on there, since its parser reads every word as True"
-_NO_ENCODER = "no text encoder is trained, there as here"
-_AS_IT_IS = "here it only depends on the kind of quantization"
+_ALWAYS = "is always on in the script, since its parser reads every word as True"
+_NO_ENCODER = "no text encoder is trained, as in the script"
+_AS_IT_IS = "in Mezzotint it only depends on the kind of quantization"
 
 _NEW = "flux2 qwen-image z-image"
 """Families with the newest scripts, which share flags that older ones lack."""
@@ -38,7 +38,7 @@ _TABLE = "dreambooth-lora-sdxl flow"
 
 
 def _needs(condition: str) -> tuple[str, str]:
-    return condition, f"without --{condition} it has no effect, there as here"
+    return condition, f"without --{condition} it has no effect, as in the script"
 
 
 def _length(to: str) -> Row:
@@ -168,7 +168,7 @@ FLAGS: tuple[tuple[str, Row], ...] = (
 
     # batches, and the length of the run
     ("all", mapped("train_batch_size", 16, "data.batch_size",
-        "per process there; multiplied by the number of processes once", above=0, unit="processes")),
+        "per process in the script; multiplied by the number of processes once", above=0, unit="processes")),
     ("all", mapped("dataloader_num_workers", 0, "data.workers", "processes that decode images")),
     ("all", row("num_train_epochs", 100, "run.epochs", "used without max_train_steps", above=0)),
     ("all", row("max_train_steps", int, "run.steps", "optimizer steps", above=0)),
@@ -180,7 +180,7 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("all", row("scale_lr", False, "optim.lr", "the rate times batch, accumulation and processes")),
     ("all", row("lr_scheduler", "constant",
         "optim.schedule.kind optim.schedule.floor optim.schedule.cycles optim.schedule.power",
-        "constant has no warm-up there; restarts are one cycle; polynomial ends at 1e-7",
+        "constant has no warm-up in the script; restarts are one cycle; polynomial ends at 1e-7",
         choices=("linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup",
                  "piecewise_constant"))),
     ("all", row("lr_warmup_steps", 500, "optim.schedule.warmup_steps", "optimizer steps", least=0)),
@@ -233,12 +233,12 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("sd3", replace(_SCHEME, default="logit_normal", choices=_SCHEME.choices[:-1])),
     (f"flux {_NEW}", _SCHEME),
     ("flow", row("logit_mean", 0.0, "objective.flow.mean",
-        "of logit_normal; its sign changes, since larger values are less noise there", needs=_LOGIT)),
+        "of logit_normal; its sign changes, since larger values are less noise in the script", needs=_LOGIT)),
     ("flow", mapped("logit_std", 1.0, "objective.flow.std", "of logit_normal", above=0, needs=_LOGIT)),
     ("flow", mapped("mode_scale", 1.29, "objective.flow.mode_scale", "of mode", needs=_MODE)),
     ("sd3", row("precondition_outputs", 1, "objective.flow.preconditioned", "the loss is that of the clean latents")),
     ("flux", mapped("guidance_scale", 3.5, "model.flux.guidance", "the guidance scale input of dev", least=0)),
-    ("flux2 z-image", ignored("guidance_scale", 3.5, "this model has no guidance scale input, there as here")),
+    ("flux2 z-image", ignored("guidance_scale", 3.5, "this model has no guidance scale input, as in the script")),
 
     # what is trained
     ("unet+adapter", mapped("rank", 4, "model.adapter.rank",
@@ -373,14 +373,16 @@ BNB_FILE = FileTable(
         row("load_in_4bit", False, "run.frozen_dtype", "weight matrices in 4 bits"),
         row("load_in_8bit", False, "run.frozen_dtype", "weight matrices in 8 bits"),
         row("bnb_4bit_quant_type", "fp4", "run.frozen_dtype", "nf4 is used for either", choices=("fp4", "nf4")),
-        ignored("bnb_4bit_compute_dtype", str, "matrix products are in the dtype of --mixed_precision, there as here"),
+        ignored(
+            "bnb_4bit_compute_dtype", str, "matrix products are in the dtype of --mixed_precision, as in the script"
+        ),
         ignored("bnb_4bit_use_double_quant", False, "scales of blocks are not quantized"),
         ignored("bnb_4bit_quant_storage", str, _AS_IT_IS),
         ignored("llm_int8_threshold", 6.0, _AS_IT_IS),
         ignored("llm_int8_skip_modules", list, _AS_IT_IS),
         ignored("llm_int8_enable_fp32_cpu_offload", False, _AS_IT_IS),
         ignored("llm_int8_has_fp16_weight", False, _AS_IT_IS),
-        ignored("quant_method", str, "of bitsandbytes, there as here"),
+        ignored("quant_method", str, "of bitsandbytes, as in the script"),
     ),
 )
 """Keys of the file of --bnb_quantization_config_path."""

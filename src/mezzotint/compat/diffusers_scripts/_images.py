@@ -50,8 +50,8 @@ def _set_subject_images(draft: Draft) -> None:
     name, column = (draft.text(flag) if takes_table else "" for flag in ("dataset_name", "caption_column"))
     folder, prompt = draft.text("instance_data_dir"), draft.text("instance_prompt")
     if bool(name) == bool(folder):
-        what = "and --dataset_name are both given" if name else "is not given, nor --dataset_name"
-        draft.refuse("instance_data_dir", f"{what}; the script takes one of them", code="E1017")
+        message = "and --dataset_name are both given" if name else "is not given, nor --dataset_name"
+        draft.refuse("instance_data_dir", f"{message}; the script takes one of them", code="E1017")
     kind = "metadata" if name else "image-folder"
     draft.set_all({"data.path": [name or folder], "data.format": kind}, "dataset_name" if name else "instance_data_dir")
     if takes_table:
@@ -101,18 +101,18 @@ def _set_buckets(draft: Draft) -> None:
     text, side = draft.text("aspect_ratio_buckets"), draft.integer("resolution")
     if not draft.values["use_aspect_ratio_buckets"]:
         if text:
-            what = "needs --use_aspect_ratio_buckets, there as here"
-            draft.refuse("aspect_ratio_buckets", what, code="E1017")
+            message = "needs --use_aspect_ratio_buckets, as in the script"
+            draft.refuse("aspect_ratio_buckets", message, code="E1017")
         return
     if draft.values["with_prior_preservation"]:
-        what = "class images have the same size as the subject's images; leave out --with_prior_preservation or this"
-        draft.refuse("use_aspect_ratio_buckets", what)
+        message = "class images have the same size as the subject's images; leave out --with_prior_preservation or this"
+        draft.refuse("use_aspect_ratio_buckets", message)
     sizes = _parse_sizes(draft, text) if text else _default_sizes(side)
     flags = ("aspect_ratio_buckets",) if text else ("use_aspect_ratio_buckets", "resolution")
     draft.set_all({"data.buckets.shape": "list", "data.buckets.sizes": sizes}, *flags)
     if not text:
-        what = "images smaller than --resolution are enlarged; there, each has its own size"
-        draft.note("use_aspect_ratio_buckets", what)
+        message = "images smaller than --resolution are enlarged; in the script, each has its own size"
+        draft.note("use_aspect_ratio_buckets", message)
 
 
 def _parse_sizes(draft: Draft, text: str) -> list[list[int]]:
@@ -122,8 +122,8 @@ def _parse_sizes(draft: Draft, text: str) -> list[list[int]]:
     except ValueError:
         sizes = [[]]
     if any(len(pair) != 2 or min(pair) < _FLOW_CELL or any(side % _FLOW_CELL for side in pair) for pair in sizes):
-        what = f"has a size that is not height,width in multiples of {_FLOW_CELL}"
-        draft.refuse("aspect_ratio_buckets", what, "write them like 1024,1024;768,1360", "E1017")
+        message = f"has a size that is not height,width in multiples of {_FLOW_CELL}"
+        draft.refuse("aspect_ratio_buckets", message, "write them like 1024,1024;768,1360", "E1017")
     return sizes
 
 
@@ -141,12 +141,12 @@ def _default_sizes(side: int) -> list[list[int]]:
 def _note_encoding(draft: Draft) -> None:
     """Adds a note about images that are encoded before the training."""
     crop, mirror = not draft.values["center_crop"], bool(draft.values["random_flip"])
-    words = " and ".join(["crop"] * crop + ["mirror"] * mirror)
-    if words:
+    changes = " and ".join(["crop"] * crop + ["mirror"] * mirror)
+    if changes:
         draft.note(
             "center_crop" if crop else "random_flip",
-            f"images are encoded once, each with one {words}, as there; the model is given the coordinates of this "
-            "crop (there, of another one). data.cache.crops=4 caches four of each image",
+            f"images are encoded once, each with one {changes}, as in the script; the model is given the coordinates "
+            "of this crop (in the script, of another one). data.cache.crops=4 caches four of each image",
         )
 
 
@@ -162,8 +162,8 @@ def _set_caches(draft: Draft, script: Script) -> None:
         draft.set("data.cache.latents", is_cached, *keeps)
         draft.set("data.cache.crops", draft.integer("repeats") if is_cached and is_drawn else 1, *keeps, "repeats")
     if is_drawn and not is_cached:
-        what = "crops and mirrors are random at each visit; there, once for the whole run"
-        draft.note("random_flip" if mirror else "center_crop", what)
+        message = "crops and mirrors are random at each visit; in the script, once for the whole run"
+        draft.note("random_flip" if mirror else "center_crop", message)
     if script.mean_when_cached:
         draft.set("objective.posterior", "mean" if draft.values["cache_latents"] else "sample", "cache_latents")
 

@@ -52,8 +52,8 @@ class Script:
         """Whether a selector of the tables includes this script. selector: words separated by spaces, of which one must
         match: all, a name, `data`, `mode`, unet or flow, a family of flow-matching models, or several of these joined
         by +."""
-        words = {"all", self.name, self.data, self.mode, *(("flow", self.family) if self.is_flow else ("unet",))}
-        return any(words.issuperset(word.split("+")) for word in selector.split())
+        names = {"all", self.name, self.data, self.mode, *(("flow", self.family) if self.is_flow else ("unet",))}
+        return any(names.issuperset(word.split("+")) for word in selector.split())
 
 
 _SUBJECT = {"resolution": 512, "train_batch_size": 4, "num_train_epochs": 1}
@@ -174,8 +174,12 @@ _UNSUPPORTED = {
 
 
 def other_scripts(script: Script) -> dict[str, str]:
-    """What the other scripts of the examples do, by file, with the dialect of each that has one."""
-    known = {one.file: f"trains {one.about}: write --as diffusers-{one.name}" for one in SCRIPTS if one is not script}
-    unknown = {f"train_{name}.py": f"trains {what}" for what, names in _UNSUPPORTED.items() for name in names.split()}
+    """Descriptions of the other scripts of the examples, by file, with the dialect of each that has one."""
+    supported = {
+        one.file: f"trains {one.about}: write --as diffusers-{one.name}" for one in SCRIPTS if one is not script
+    }
+    unsupported = {
+        f"train_{name}.py": f"trains {model}" for model, names in _UNSUPPORTED.items() for name in names.split()
+    }
     flax = {"train_text_to_image_flax.py": "is the script for Flax; use the flags of train_text_to_image.py"}
-    return known | unknown | flax
+    return supported | unsupported | flax

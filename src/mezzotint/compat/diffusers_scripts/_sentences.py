@@ -13,8 +13,8 @@ _OBJECT = (
     "a photo of the large {}", "a photo of a cool {}", "a photo of a small {}",
 )  # fmt: skip
 _STYLE = tuple(
-    f"{words} in the style of {{}}"
-    for words in (
+    f"{subject} in the style of {{}}"
+    for subject in (
         "a painting", "a rendering", "a cropped painting", "the painting", "a clean painting", "a dirty painting",
         "a dark painting", "an image", "a cool painting", "a close-up painting", "a bright painting",
         "a cropped painting", "a good painting", "a close-up painting", "a rendition", "a nice painting",

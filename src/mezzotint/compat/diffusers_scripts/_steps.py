@@ -2,7 +2,8 @@
 differences between scripts are in their entries (`_scripts.py`).
 
 Noise levels: u of the flow-matching scripts goes from noise to the image, Mezzotint's σ from the image to noise. So
-`logit_mean` changes its sign; all other densities are symmetric. Levels are those of the scheduler's table, as there.
+`logit_mean` changes its sign; all other densities are symmetric. Levels are those of the scheduler's table, as in the
+scripts.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def _set_text_layers(draft: Draft) -> None:
     flag, value = "text_encoder_out_layers", draft.values["text_encoder_out_layers"]
     assert isinstance(value, tuple)
     if not draft.is_given(flag):
-        what = "not given; layers 9, 18 and 27 are used, as in the model's pipeline; there, 10, 20 and 30"
-        draft.note(flag, what)
+        message = "not given; layers 9, 18 and 27 are used, as in the model's pipeline; in the script, 10, 20 and 30"
+        draft.note(flag, message)
         return
     layers = [int(number) for number in value]
     if len(layers) != 3 or layers != list(value) or min(layers) < 0:
@@ -146,12 +147,14 @@ def _set_rate(draft: Draft) -> None:
     draft.check_bounds("lr_warmup_steps")
     if kind == "constant" and warmup:
         if "lr_warmup_steps" in draft.named:
-            draft.note("lr_warmup_steps", "constant has no warm-up there; --lr_scheduler=constant_with_warmup has one")
+            draft.note(
+                "lr_warmup_steps", "constant has no warm-up in the script; --lr_scheduler=constant_with_warmup has one"
+            )
         warmup = 0
     ours = {"cosine_with_restarts": "restarts", "constant_with_warmup": "constant"}.get(kind, kind)
     if kind == "piecewise_constant":
-        what = "piecewise_constant has no rules in this script, there as here"
-        draft.refuse("lr_scheduler", what, "use another one")
+        message = "piecewise_constant has no rules in the script"
+        draft.refuse("lr_scheduler", message, "use another one")
     draft.set("optim.schedule.kind", ours, "lr_scheduler")
     draft.set("optim.schedule.warmup_steps", max(0, warmup), "lr_warmup_steps")
     if kind == "polynomial" and rate <= _POLYNOMIAL_END:
@@ -167,8 +170,8 @@ def _set_optimizer(draft: Draft, script: Script) -> None:
     if "max_grad_norm" in draft.rows:
         norm = draft.number("max_grad_norm")
         if norm <= 0:
-            what = f"must be above 0, got {norm:g}: it would make every gradient zero"
-            draft.refuse("max_grad_norm", what, code="E1017")
+            message = f"must be above 0, got {norm:g}: it would make every gradient zero"
+            draft.refuse("max_grad_norm", message, code="E1017")
         draft.set("optim.clip.norm", norm, "max_grad_norm")
     is_prodigy = str(draft.values.get("optimizer")).lower() == "prodigy"
     if is_prodigy:
@@ -176,7 +179,7 @@ def _set_optimizer(draft: Draft, script: Script) -> None:
         draft.set_all({f"optim.optimizer.{key}": one for key, one in values.items()}, "optimizer", "prodigy_beta3")
         draft.set_all({"optim.optimizer.bias_correction": True, "optim.optimizer.safeguard_warmup": True}, "optimizer")
         if draft.values["use_8bit_adam"]:
-            draft.note("use_8bit_adam", "without AdamW it has no effect, there as here")
+            draft.note("use_8bit_adam", "without AdamW it has no effect, as in the script")
     if "text_encoder_lr" in draft.rows:
         _set_text_optimizer(draft, _trained_text_encoders(draft, script), is_prodigy)
 
@@ -197,11 +200,11 @@ def _set_text_optimizer(draft: Draft, texts: Sequence[str], is_prodigy: bool) ->
 
 def _set_objective(draft: Draft) -> None:
     if draft.values.get("snr_gamma") is not None and draft.values.get("with_prior_preservation"):
-        what = "applies only to the subject's images there, not to class images; here it would apply to both"
-        draft.refuse("snr_gamma", what, "leave one of the two out")
+        message = "applies to the subject's images only in the script; Mezzotint would apply it to class images, too"
+        draft.refuse("snr_gamma", message, "leave one of the two out")
     if draft.values.get("prediction_type") == "sample":
-        what = "the script trains sample on the prediction minus the noise, which no sampler can use"
-        draft.refuse("prediction_type", what, "use epsilon or v_prediction")
+        message = "the script trains sample on the prediction minus the noise, which no sampler can use"
+        draft.refuse("prediction_type", message, "use epsilon or v_prediction")
     if "timestep_bias_strategy" in draft.rows:
         timestep_bias.notes(draft)
     if "precondition_outputs" in draft.rows:
@@ -220,8 +223,8 @@ def _set_noise_levels(draft: Draft) -> None:
     if scheme == "logit_normal":
         draft.set("objective.flow.mean", 0.0 - draft.number("logit_mean"), "logit_mean")
     elif scheme == "mode" and not low <= draft.number("mode_scale") <= high:
-        what = f"must be between {low:g} and {high:g}, beyond which σ leaves its range"
-        draft.refuse("mode_scale", what, code="E1017")
+        message = f"must be between {low:g} and {high:g}, beyond which σ leaves its range"
+        draft.refuse("mode_scale", message, code="E1017")
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -245,23 +248,24 @@ def _set_precision(draft: Draft) -> None:
     elif launched and precision_flag != launched:
         draft.note("mixed_precision", f"{precision}; the flag overrides the launcher's {launched}")
     if "upcast_before_saving" in draft.rows:
-        kept = "fp32" if draft.values["upcast_before_saving"] else precision
-        draft.set("run.export.dtype", kept, "upcast_before_saving", "mixed_precision")
+        export_dtype = "fp32" if draft.values["upcast_before_saving"] else precision
+        draft.set("run.export.dtype", export_dtype, "upcast_before_saving", "mixed_precision")
 
 
 def _set_quantization(draft: Draft) -> None:
     """Sets the quantization of the frozen model from the bitsandbytes file."""
     four, eight = (draft.values[f"{BNB}load_in_{bits}bit"] for bits in (4, 8))
     if bool(four) == bool(eight):
-        what = "asks for both" if four else "asks for neither"
-        draft.refuse("bnb_quantization_config_path", f"{what} of load_in_4bit and load_in_8bit", "write one of them")
+        message = "asks for both" if four else "asks for neither"
+        draft.refuse("bnb_quantization_config_path", f"{message} of load_in_4bit and load_in_8bit", "write one of them")
     draft.set("run.frozen_dtype", "nf4" if four else "int8", "bnb_quantization_config_path")
     if four and draft.text(f"{BNB}bnb_4bit_quant_type") == "fp4":
         draft.note(
-            f"{BNB}bnb_4bit_quant_type", "nf4 is used, whose levels match the distribution of weights; there, fp4"
+            f"{BNB}bnb_4bit_quant_type",
+            "nf4 is used, whose levels match the distribution of weights; in the script, fp4",
         )
-    what = "the text encoder, which encodes before the training, is quantized, too; there, it is not"
-    draft.note("bnb_quantization_config_path", what)
+    message = "the text encoder, which encodes before the training, is quantized, too; in the script, it is not"
+    draft.note("bnb_quantization_config_path", message)
 
 
 def _set_saving(draft: Draft) -> None:
@@ -339,7 +343,7 @@ def _note_times(draft: Draft, script: Script) -> None:
         draft.note("validation_epochs", f"previews at step 0, after every {epochs} epochs and at the end")
     elif script.data == "captions":
         epochs = draft.integer("validation_epochs")
-        theirs = f"; there, of epochs 1, {1 + epochs}, …" if epochs > 1 else ""
+        theirs = f"; in the script, of epochs 1, {1 + epochs}, …" if epochs > 1 else ""
         ours = f"at step 0 and at the end of epochs {epochs}, {2 * epochs}, …{theirs}"
         draft.note(
             "validation_epochs", f"previews {ours}. They have the size --resolution and the solver of sample.solver"

@@ -22,7 +22,7 @@ from mezzotint.errors import DatasetError, RecipeError, did_you_mean
 from mezzotint.settings.counting import format_names
 from mezzotint.settings.reading import yaml_rules
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """The path of a value in its mapping: ("tags", 0, "weight")."""
 
 NAMELESS = "default_batch"
@@ -31,15 +31,15 @@ NAMELESS = "default_batch"
 MAX_BYTES = 1_000_000
 CAPTIONS = (".txt", ".caption")
 _SHOWN = 10
-_WORDS = {"yes": True, "on": True, "no": False, "off": False}
+_BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
 
 
 class Malformed(Exception):
-    """The reason why a layer cannot be read. place: where in its mapping."""
+    """The reason why a layer cannot be read. key_path: of the value, in its mapping."""
 
-    def __init__(self, what: str, place: Place = ()) -> None:
-        super().__init__(what)
-        self.place = place
+    def __init__(self, message: str, key_path: KeyPath = ()) -> None:
+        super().__init__(message)
+        self.key_path = key_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Layer:
     batch_id: str | None = None
     shuffle_tags: bool = False
 
-    def over(self, weaker: Layer) -> Layer:
+    def merge_over(self, weaker: Layer) -> Layer:
         """Merges this layer over a weaker one: its values override; its prompts and tags come first, without
-        duplicates; tags are shuffled if either layer says so."""
+        duplicates; tags are shuffled if either layer has shuffle_tags."""
         values = {
             field.name: getattr(weaker if getattr(self, field.name) is None else self, field.name)
             for field in dataclasses.fields(Layer)
@@ -73,7 +73,7 @@ class Layer:
     def with_name(self, name: str) -> Layer:
         """This layer; without a main prompt, merged with the caption in the file's name: the part before the first
         underscore, split at commas."""
-        return self if self.prompts else parse_caption(PurePosixPath(name).stem.partition("_")[0]).over(self)
+        return self if self.prompts else parse_caption(PurePosixPath(name).stem.partition("_")[0]).merge_over(self)
 
 
 def parse_caption(text: str) -> Layer:
@@ -86,30 +86,30 @@ def parse_caption(text: str) -> Layer:
 
 
 def parse_mapping(
-    mapping: Mapping[str, Any], *, caption: Callable[[str], str], place: Place = (), also: tuple[str, ...] = ()
+    mapping: Mapping[str, Any], *, caption: Callable[[str], str], key_path: KeyPath = (), also: tuple[str, ...] = ()
 ) -> Layer:
     """The layer of a mapping. caption: returns the text for a value of `caption`. also: keys that the caller handles.
     Raises Malformed for the first error."""
     values: dict[str, Any] = {}
     inner = Layer()
     for key, value in mapping.items():
-        at = (*place, key)
+        value_path = (*key_path, key)
         if key in also or value is None:
             continue
         if key == "caption":
             inner = (
-                parse_mapping(value, caption=caption, place=at)
+                parse_mapping(value, caption=caption, key_path=value_path)
                 if isinstance(value, Mapping)
-                else parse_caption(caption(_text(value, at)))
+                else parse_caption(caption(_text(value, value_path)))
             )
         elif key == "main_prompt":
             texts = value if isinstance(value, list) else [value]
-            values["prompts"] = tuple(dict.fromkeys(text for text in (_text(one, at) for one in texts) if text))
+            values["prompts"] = tuple(dict.fromkeys(text for text in (_text(one, value_path) for one in texts) if text))
         elif key in _READERS:
-            values[key] = _READERS[key](value, at)
+            values[key] = _READERS[key](value, value_path)
         else:
-            raise Malformed(_unknown(key, also), at)
-    return inner.over(Layer(**values))
+            raise Malformed(_unknown(key, also), value_path)
+    return inner.merge_over(Layer(**values))
 
 
 def number(text: str) -> float:
@@ -128,70 +128,70 @@ def check_number(key: str, value: float) -> Layer:
 _LARGEST = 1_000_000_000
 
 
-def _finite(value: Any, at: Place) -> float:
+def _finite(value: Any, key_path: KeyPath) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or (isinstance(value, float) and not math.isfinite(value)):
-        raise Malformed(f"must be a number, got {value!r}", at)
+        raise Malformed(f"must be a number, got {value!r}", key_path)
     if abs(value) > _LARGEST:
-        raise Malformed(f"must be at most {_LARGEST:,}, got {value!r:.40}", at)
+        raise Malformed(f"must be at most {_LARGEST:,}, got {value!r:.40}", key_path)
     return float(value)
 
 
-def _share(value: Any, at: Place) -> float:
-    if not 0 <= (share := _finite(value, at)) <= 1:
-        raise Malformed(f"must be between 0 and 1, got {value!r}", at)
+def _share(value: Any, key_path: KeyPath) -> float:
+    if not 0 <= (share := _finite(value, key_path)) <= 1:
+        raise Malformed(f"must be between 0 and 1, got {value!r}", key_path)
     return share
 
 
-def _above_0(value: Any, at: Place) -> float | None:
-    if (number := _finite(value, at)) < 0:
-        raise Malformed(f"must not be below 0, got {value!r}", at)
+def _above_0(value: Any, key_path: KeyPath) -> float | None:
+    if (number := _finite(value, key_path)) < 0:
+        raise Malformed(f"must not be below 0, got {value!r}", key_path)
     return number or None  # EveryDream2 takes 0 for "not set"
 
 
-def _length(value: Any, at: Place) -> int | None:
+def _length(value: Any, key_path: KeyPath) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Malformed(f"must be an integer number of characters, got {value!r}", at)
+        raise Malformed(f"must be an integer number of characters, got {value!r}", key_path)
     return value or None
 
 
-def _switch(value: Any, at: Place) -> bool:
-    switch = _WORDS.get(value.lower(), value) if isinstance(value, str) else value
+def _switch(value: Any, key_path: KeyPath) -> bool:
+    switch = _BOOLEANS.get(value.lower(), value) if isinstance(value, str) else value
     if not isinstance(switch, bool):
-        raise Malformed(f"must be true or false, got {value!r}", at)
+        raise Malformed(f"must be true or false, got {value!r}", key_path)
     return switch
 
 
-def _text(value: Any, at: Place) -> str:
+def _text(value: Any, key_path: KeyPath) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise Malformed(f"must be a text, got {value!r}", at)
+        raise Malformed(f"must be a text, got {value!r}", key_path)
     return str(value).strip()
 
 
-def _name(value: Any, at: Place) -> str | None:
-    return _text(value, at) or None
+def _name(value: Any, key_path: KeyPath) -> str | None:
+    return _text(value, key_path) or None
 
 
-def _tags(value: Any, at: Place) -> tuple[tuple[str, float], ...]:
+def _tags(value: Any, key_path: KeyPath) -> tuple[tuple[str, float], ...]:
     if not isinstance(value, list):
-        raise Malformed(f"must be a list, got {value!r}", at)
-    return tuple(dict.fromkeys(_tag(tag, (*at, number)) for number, tag in enumerate(value)))
+        raise Malformed(f"must be a list, got {value!r}", key_path)
+    return tuple(dict.fromkeys(_tag(tag, (*key_path, number)) for number, tag in enumerate(value)))
 
 
-def _tag(value: Any, at: Place) -> tuple[str, float]:
+def _tag(value: Any, key_path: KeyPath) -> tuple[str, float]:
     if not isinstance(value, Mapping):
-        return _text(value, at), 1.0
+        return _text(value, key_path), 1.0
     if unknown := value.keys() - {"tag", "weight"}:
-        raise Malformed(f"{sorted(unknown)[0]!r} is not a key of a tag; its keys are `tag` and `weight`", at)
+        raise Malformed(f"{sorted(unknown)[0]!r} is not a key of a tag; its keys are `tag` and `weight`", key_path)
     if value.get("tag") is None:
-        raise Malformed("a tag without its text; write `- tag: TEXT`", at)
+        raise Malformed("a tag without its text; write `- tag: TEXT`", key_path)
     weight = value.get("weight")
-    if weight is not None and _finite(weight, (*at, "weight")) < 0:
-        raise Malformed(f"must not be below 0, got {weight!r}", (*at, "weight"))
-    return _text(value["tag"], (*at, "tag")), 1.0 if weight is None else float(weight)
+    if weight is not None and _finite(weight, (*key_path, "weight")) < 0:
+        raise Malformed(f"must not be below 0, got {weight!r}", (*key_path, "weight"))
+    return _text(value["tag"], (*key_path, "tag")), 1.0 if weight is None else float(weight)
 
 
-_READERS: Mapping[str, Callable[[Any, Place], Any]] = {
+_READERS: Mapping[str, Callable[[Any, KeyPath], Any]] = {
     "tags": _tags,
     "multiply": _above_0,
     "cond_dropout": _share,
@@ -205,8 +205,8 @@ _READERS: Mapping[str, Callable[[Any, Place], Any]] = {
 
 
 def _unknown(key: str, also: tuple[str, ...]) -> str:
-    known = ["main_prompt", "caption", *_READERS, *also]
-    return f"unknown key; {did_you_mean(key, known, 'the keys are ' + ', '.join(known))}"
+    keys = ["main_prompt", "caption", *_READERS, *also]
+    return f"unknown key; {did_you_mean(key, keys, 'the keys are ' + ', '.join(keys))}"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -242,10 +242,10 @@ class LayerFiles:
         return self.mapping(document.tree, name, where=functools.partial(_line, document.lines))
 
     def mapping(
-        self, values: Mapping[str, Any], name: str, *, where: Callable[[Place], str], also: tuple[str, ...] = ()
+        self, values: Mapping[str, Any], name: str, *, where: Callable[[KeyPath], str], also: tuple[str, ...] = ()
     ) -> Layer:
-        """The layer of a parsed mapping. where: returns the suffix of the file's name in messages for a place, such as
-        `:12`."""
+        """The layer of a parsed mapping. where: returns the suffix of the file's name in messages for a key path, such
+        as `:12`."""
 
         def caption(text: str) -> str:
             return self._caption(text, name)
@@ -253,8 +253,8 @@ class LayerFiles:
         try:
             return parse_mapping(values, caption=caption, also=also)
         except Malformed as error:
-            dotted = ".".join(map(str, error.place))
-            self.problems.append(f"{name}{where(error.place)}: {f'{dotted}: ' if dotted else ''}{error}")
+            dotted = ".".join(map(str, error.key_path))
+            self.problems.append(f"{name}{where(error.key_path)}: {f'{dotted}: ' if dotted else ''}{error}")
             return Layer()
 
     def number(self, name: str, key: str) -> Layer:
@@ -273,9 +273,9 @@ class LayerFiles:
     def require(self) -> None:
         """Raises DatasetError E1217 with all malformed files."""
         if self.problems:
-            what = "it, or remove the file" if len(self.problems) == 1 else "them, or remove the files"
+            objects = "it, or remove the file" if len(self.problems) == 1 else "them, or remove the files"
             shown = format_names(self.problems, _SHOWN, separator="; ")
-            raise DatasetError(f"{self.root}: {shown}; correct {what}", code="E1217")
+            raise DatasetError(f"{self.root}: {shown}; correct {objects}", code="E1217")
 
     def _caption(self, text: str, name: str) -> str:
         """The text of a caption in a mapping: the text itself, or the content of the file that it names."""
@@ -305,13 +305,13 @@ class LayerFiles:
     def _add_problems(self, name: str, error: RecipeError) -> None:
         for problem in error.problems:
             line = f":{problem.line}" if problem.line else ""
-            what = problem.what
-            if what.startswith("the top of a recipe "):
-                what = "has no keys such as main_prompt and tags"
+            message = problem.message
+            if message.startswith("the top of a recipe "):
+                message = "has no keys such as main_prompt and tags"
             hint = f" ({problem.remedy})" if problem.remedy else ""
-            self.problems.append(f"{name}{line}: {re.sub('recipes?', 'this file', what)}{hint}")
+            self.problems.append(f"{name}{line}: {re.sub('recipes?', 'this file', message)}{hint}")
 
 
-def _line(lines: Mapping[Place, int], place: Place) -> str:
-    """The line of a place, or of the nearest place that contains it."""
-    return f":{next((lines[place[:end]] for end in range(len(place), -1, -1) if place[:end] in lines), 1)}"
+def _line(lines: Mapping[KeyPath, int], key_path: KeyPath) -> str:
+    """The line of a key path, or of the nearest path that contains it."""
+    return f":{next((lines[key_path[:end]] for end in range(len(key_path), -1, -1) if key_path[:end] in lines), 1)}"

@@ -97,11 +97,13 @@ def _note_precedence(draft: Draft, parts: tuple[str, ...]) -> None:
         beaten = [key for key in (f"{BASE}.lr", f"{TEXT}.lr") if draft.values[key] and draft.is_given(key)]
         if beaten:
             draft.note("lr", f"counts before {' and '.join(draft.display_name(key) for key in beaten)}")
-    chosen, own = _kind(draft, BASE), _kind(draft, TEXT)
-    if draft.is_given("lr_scheduler") and chosen != draft.values["lr_scheduler"]:
-        draft.note("lr_scheduler", f"{draft.display_name(f'{BASE}.lr_scheduler')} is {chosen} and counts before it")
-    if len(parts) == 2 and own != chosen:
-        draft.note(f"{TEXT}.lr_scheduler", f"the text encoder's rate is {own}, while the other one is {chosen}")
+    base_kind, text_kind = _kind(draft, BASE), _kind(draft, TEXT)
+    if draft.is_given("lr_scheduler") and base_kind != draft.values["lr_scheduler"]:
+        draft.note("lr_scheduler", f"{draft.display_name(f'{BASE}.lr_scheduler')} is {base_kind} and counts before it")
+    if len(parts) == 2 and text_kind != base_kind:
+        draft.note(
+            f"{TEXT}.lr_scheduler", f"the text encoder's rate is {text_kind}, while the other one is {base_kind}"
+        )
     for key in ("lr_warmup_steps", "lr_decay_steps"):
         for name in (key, f"{BASE}.{key}", f"{TEXT}.{key}"):
             note_steps(draft, name)
@@ -115,15 +117,16 @@ def note_steps(draft: Draft, flag: str) -> None:
         steps = draft.to_steps(count)
         draft.note(
             flag,
-            f"{format_count(count, 'batch')}, here {format_count(steps, 'step')} of {format_count(times, 'batch')}",
+            f"{format_count(count, 'batch')}; in Mezzotint {format_count(steps, 'step')} "
+            f"of {format_count(times, 'batch')}",
         )
 
 
 def _pick(draft: Draft, level: str, key: str, *, last: Any) -> Any:
     """The value of a network's own key, or of base's key, or `last`. 0 of the text encoder means not set."""
-    own = draft.values[f"{TEXT}.{key}"] if level == TEXT else None
-    if own is not None and own != 0:
-        return own
+    text_value = draft.values[f"{TEXT}.{key}"] if level == TEXT else None
+    if text_value is not None and text_value != 0:
+        return text_value
     base = draft.values[f"{BASE}.{key}"]
     return last if base is None else base
 
@@ -165,9 +168,11 @@ def _options(draft: Draft, level: str, name: str, betas: list[float], eps: float
         options["eps"] = eps
     if name == "prodigy":
         options |= {"bias_correction": True, "safeguard_warmup": True}
-    own = {key: draft.values[f"{level}.{key}"] for key in _SPECIFIC_KEYS.get(name, ())}
-    words = {"decouple": "weight_decouple"}
-    return options | {words.get(key, key): value for key, value in own.items() if value is not None}
+    specific_options = {key: draft.values[f"{level}.{key}"] for key in _SPECIFIC_KEYS.get(name, ())}
+    library_names = {"decouple": "weight_decouple"}
+    return options | {
+        library_names.get(key, key): value for key, value in specific_options.items() if value is not None
+    }
 
 
 def _note_unused_keys(draft: Draft, level: str, name: str) -> None:
@@ -224,17 +229,17 @@ def _end_of_polynomial(draft: Draft, level: str) -> float:
     return _POLYNOMIAL_END / peak
 
 
-def _set_section(draft: Draft, place: str, section: Mapping[str, Any], level: str) -> None:
+def _set_section(draft: Draft, section_path: str, section: Mapping[str, Any], level: str) -> None:
     """Sets a section of a network, each value with the key that it comes from."""
     for key, value in section.items():
         if isinstance(value, Mapping) and value:
-            _set_section(draft, f"{place}.{key}", value, level)
+            _set_section(draft, f"{section_path}.{key}", value, level)
             continue
         name = _KEYS.get(key, key)
         if f"{BASE}.{name}" not in draft.values:
-            name = "lr_scheduler" if "schedule" in place else "optimizer"
+            name = "lr_scheduler" if "schedule" in section_path else "optimizer"
         line = (name,) if name.startswith("lr_") else ()
-        draft.set(f"{place}.{key}", value, *_flags(level, name), *line)
+        draft.set(f"{section_path}.{key}", value, *_flags(level, name), *line)
 
 
 def _flags(level: str, key: str) -> tuple[str, ...]:

@@ -205,24 +205,24 @@ def _network(level: str, *, rule: str, schedule: str, rate: str, none: str) -> t
     def key(name: str, kind: type, to: str, about: str, **more: Any) -> Row:
         return row(f"{level}.{name}", kind, to, about, **more)
 
-    def of(place: str, name: str) -> str:
-        return f"{place}{name}" if place.endswith(".") else place
+    def join_path(section_path: str, name: str) -> str:
+        return f"{section_path}{name}" if section_path.endswith(".") else section_path
 
     return (
-        key("optimizer", str, of(rule, "kind"), f"{', '.join(OPTIMIZERS)}; null: {none}"),
+        key("optimizer", str, join_path(rule, "kind"), f"{', '.join(OPTIMIZERS)}; null: {none}"),
         key("lr", float, rate, f"null: {none}"),
-        key("lr_scheduler", str, of(schedule, "kind"), f"overrides --lr_scheduler; null: {none}",
+        key("lr_scheduler", str, join_path(schedule, "kind"), f"overrides --lr_scheduler; null: {none}",
             choices=SCHEDULES),
-        key("lr_decay_steps", int, of(schedule, "decay_steps"), "batches"),
-        key("lr_warmup_steps", int, of(schedule, "warmup_steps"), "batches"),
-        key("betas", tuple, of(rule, "betas"), f"null: {none}"),
-        key("epsilon", float, of(rule, "eps"), f"null: {none}"),
-        key("weight_decay", float, of(rule, "weight_decay"), f"null: {none}"),
-        key("d0", float, of(rule, "options"), "first estimate of D-Adaptation and Prodigy"),
-        key("growth_rate", float, of(rule, "options"), "of D-Adaptation and Prodigy", from_json=_unless_endless),
-        key("momentum", float, of(rule, "options"), "of dadapt_sgd"),
-        key("decouple", bool, of(rule, "options"), "weight decay apart from the gradient"),
-        key("safeguard_warmup", bool, of(rule, "options"), "of prodigy; null: true"),
+        key("lr_decay_steps", int, join_path(schedule, "decay_steps"), "batches"),
+        key("lr_warmup_steps", int, join_path(schedule, "warmup_steps"), "batches"),
+        key("betas", tuple, join_path(rule, "betas"), f"null: {none}"),
+        key("epsilon", float, join_path(rule, "eps"), f"null: {none}"),
+        key("weight_decay", float, join_path(rule, "weight_decay"), f"null: {none}"),
+        key("d0", float, join_path(rule, "options"), "first estimate of D-Adaptation and Prodigy"),
+        key("growth_rate", float, join_path(rule, "options"), "of D-Adaptation and Prodigy", from_json=_unless_endless),
+        key("momentum", float, join_path(rule, "options"), "of dadapt_sgd"),
+        key("decouple", bool, join_path(rule, "options"), "weight decay apart from the gradient"),
+        key("safeguard_warmup", bool, join_path(rule, "options"), "of prodigy; null: true"),
         key("text_encoder_lr_scale", float, "optim.part_lr",
             "the text encoder's rate times this, as documented; in EveryDream2 it has no effect"),
         ignored(f"{level}.no_prox", bool, "of dadapt_adan, which EveryDream2 never reaches"),

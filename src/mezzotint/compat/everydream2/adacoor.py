@@ -32,7 +32,7 @@ class AdaCoorStep(OptimizerStep):
 
     def step(self, inputs: StepInputs) -> None:
         sums = [self.state["sum"][name] for name in inputs.names]
-        for pieces in in_pieces(inputs.masters, inputs.unscaled(), sums):
+        for pieces in in_pieces(inputs.masters, inputs.unscale(), sums):
             self._move_piece(*pieces)
 
     def _move_piece(self, masters: list[Tensor], grads: list[Tensor], sums: list[Tensor]) -> None:

@@ -19,7 +19,7 @@ class AdaCoor(Optimizer):
     allows_sharding: ClassVar[bool] = True
     has_rate: ClassVar[bool] = False
     advised: ClassVar[str] = "adacoor is for batches of 8 and less, with its eps left at 1e-8."
-    state_words: ClassVar[str] = "sums of squares in bf16"
+    state_description: ClassVar[str] = "sums of squares in bf16"
 
     kind: Annotated[Literal["adacoor"], KIND, NEVER] = "adacoor"
     eps: Annotated[PositiveFloat, ALLOW] = 1e-8

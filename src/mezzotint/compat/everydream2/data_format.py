@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import outside
-from mezzotint.compat.everydream2._layers import CAPTIONS, NAMELESS, Layer, LayerFiles, Place
+from mezzotint.compat.everydream2._layers import CAPTIONS, NAMELESS, KeyPath, Layer, LayerFiles
 from mezzotint.data.files.listing import Listing, walk
 from mezzotint.data.files.tags import NO_LIMIT, Tags
 from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
@@ -51,9 +51,9 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
         for text in (entry["image"], caption if isinstance(caption, str) and caption.endswith(CAPTIONS) else None):
             if text is None:
                 continue
-            place = _find(real.parent, text)
-            if place is not None:
-                names.add(_below(real.parent, place))
+            file = _find(real.parent, text)
+            if file is not None:
+                names.add(_below(real.parent, file))
             elif text == entry["image"]:
                 refused[text] = "no such file, neither next to the manifest nor in the current folder"
     return Listing.of_files(real.parent, sorted(names, key=os.fsencode), refused.items())
@@ -65,7 +65,7 @@ def read_manifest(path: Path) -> list[dict[str, Any]]:
     try:
         data = outside.read_bytes(path, limit=MAX_MANIFEST_BYTES)
         entries = outside.parse_json(data.decode("utf-8-sig"))
-    except outside.NoPlainFile as error:
+    except outside.NotRegularFile as error:
         raise DatasetError(f"{path}: {error.strerror}; give several manifests in data.path", code="E1217") from error
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}; data.path names the manifest", code="E1201") from error
@@ -74,8 +74,8 @@ def read_manifest(path: Path) -> list[dict[str, Any]]:
         raise DatasetError(f"{path}:{line}: not UTF-8; save the manifest as UTF-8", code="E1217") from error
     except ValueError as error:
         line = getattr(error, "lineno", 1)
-        what = f"{path}:{line}: not JSON ({error}); correct this line or the one above"
-        raise DatasetError(what, code="E1217") from None
+        message = f"{path}:{line}: not JSON ({error}); correct this line or the one above"
+        raise DatasetError(message, code="E1217") from None
     if not isinstance(entries, list):
         raise DatasetError(f"{path}:1: a manifest is a list of objects with `image`, got {entries!r:.40}", code="E1217")
     for count, entry in enumerate(entries, start=1):
@@ -132,17 +132,17 @@ class _LayeredReader:
             yield Noted(source.prefix + self.many_prompts[0], f"{reason} is used: {shown}")
 
     def folder(self) -> Iterator[Item]:
-        there = set(self.source.listing.names)
+        listed = set(self.source.listing.names)
         for name in self.source.listing.names:
             stem, suffix = os.path.splitext(name)
             if suffix.lower() not in IMAGES:
                 continue
-            layer = self._of_folder(name.rpartition("/")[0], there)
+            layer = self._of_folder(name.rpartition("/")[0], listed)
             for end in SIDECARS:
                 for sidecar in (stem + end, stem + end.upper()):
-                    if sidecar in there and sidecar.rpartition("/")[2] not in MANIFESTS:
+                    if sidecar in listed and sidecar.rpartition("/")[2] not in MANIFESTS:
                         read = self.files.text if end in CAPTIONS else self.files.yaml
-                        layer = read(sidecar).over(layer)
+                        layer = read(sidecar).merge_over(layer)
             yield self._sample(name, name, self.source.root / name, layer)
 
     def manifest(self, manifest: str) -> Iterator[Item]:
@@ -161,19 +161,19 @@ class _LayeredReader:
             key = written if seen[written] == 1 else f"{written}#{seen[written]}"
             yield self._sample(key, written, image, layer)
 
-    def _of_folder(self, folder: str, there: set[str]) -> Layer:
+    def _of_folder(self, folder: str, listed: set[str]) -> Layer:
         if folder in self.whole:
             return self.whole[folder]
         inside = f"{folder}/" if folder else ""
         below = Layer()
         if folder:
             above = folder.rpartition("/")[0]
-            self._of_folder(above, there)
+            self._of_folder(above, listed)
             below = self.inherited[above]
         files = self.files
-        for name in (inside + one for one in GLOBALS if inside + one in there):
-            below = files.yaml(name).over(below)
-        self.inherited[folder] = here = below
+        for name in (inside + one for one in GLOBALS if inside + one in listed):
+            below = files.yaml(name).merge_over(below)
+        self.inherited[folder] = layer = below
         # local.yaml overrides numbers in txt files, but not batch names and the loss scale
         of_folder: list[tuple[str, Callable[[str], Layer]]] = [
             *(
@@ -186,10 +186,10 @@ class _LayeredReader:
             ("shuffle_tags.txt", lambda name: Layer(shuffle_tags=True)),
         ]
         for name, read in of_folder:
-            if inside + name in there:
-                here = read(inside + name).over(here)
-        self.whole[folder] = here
-        return here
+            if inside + name in listed:
+                layer = read(inside + name).merge_over(layer)
+        self.whole[folder] = layer
+        return layer
 
     def _sample(self, key: str, name: str, path: Path, layer: Layer) -> Sample:
         layer = layer.with_name(name)
@@ -226,10 +226,10 @@ def _overrides(layer: Layer, caption: Tags) -> Iterator[tuple[str, str]]:
 def _find(root: Path, written: str) -> Path | None:
     """The file that a manifest names: next to it, or in the current folder."""
     text = written.replace("\\", "/") if os.sep == "/" and "\\" in written and "/" not in written else written
-    for place in (root / text, Path.cwd() / text):
+    for path in (root / text, Path.cwd() / text):
         try:
-            if place.is_file():
-                return Path(os.path.normpath(place))
+            if path.is_file():
+                return Path(os.path.normpath(path))
         except (OSError, ValueError):
             continue
     return None
@@ -242,14 +242,14 @@ def _below(root: Path, path: Path) -> str:
 def _caption_file(root: Path, listed: Collection[str], name: str, text: str) -> str | None:
     """The caption file that the file `name` names by `text`, if it is in `format_names`: next to it, below the root,
     or in the current folder."""
-    for place in (root / name).parent, root:
-        file = _find(place, text)
-        if file is not None and (here := _below(root, file)) in listed:
-            return here
+    for folder in (root / name).parent, root:
+        file = _find(folder, text)
+        if file is not None and (listed_name := _below(root, file)) in listed:
+            return listed_name
     return None
 
 
-def _entry(count: int, _place: Place) -> str:
+def _entry(count: int, _key_path: KeyPath) -> str:
     return f": entry {count}"
 
 

@@ -64,7 +64,7 @@ def _set_resolution(draft: Draft) -> None:
     written = draft.integer("resolution")
     side = written // 64 * 64
     if side not in TABLES:
-        near = min(TABLES, key=lambda known: abs(known - written))
+        near = min(TABLES, key=lambda table_side: abs(table_side - written))
         draft.refuse("resolution", f"{written} has no buckets in EveryDream2", f"write {near}", "E1017")
         return
     if side != written:
@@ -104,9 +104,9 @@ def _set_objective(draft: Draft) -> None:
     elif ratio < 0:
         draft.note(flag, f"{ratio:g} is read as 0; only -1 is zero terminal SNR")
     if is_zero:
-        what = "zero terminal SNR is for models that predict v (SD 2.1 at 768)"
+        message = "zero terminal SNR is for models that predict v (SD 2.1 at 768)"
         named = switch if draft.values[switch] else flag
-        draft.note(named, f"{what}; samples use trailing timesteps")
+        draft.note(named, f"{message}; samples use trailing timesteps")
 
 
 def _set_precision(draft: Draft) -> None:

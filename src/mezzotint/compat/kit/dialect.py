@@ -134,11 +134,11 @@ class Draft:
 
     def set(self, path: str, value: Any, *flags: str) -> None:
         """Sets a recipe path. flags: where the value comes from, the most important first."""
-        here = self.settings
+        current = self.settings
         *sections, last = path.split(".")
         for section in sections:
-            here = here.setdefault(section, {})
-        here[last] = value
+            current = current.setdefault(section, {})
+        current[last] = value
         written = [flag for flag in flags if self.is_given(flag)] or [flag for flag in flags if flag in self.named]
         default = f"default of {self.display_name(flags[0])}" if flags else "the dialect"
         self.origin[path] = self.display_name(written[0]) if written else default
@@ -169,17 +169,17 @@ class Draft:
     def check_bounds(self, flag: str) -> bool:
         """Whether the value of a flag is within its bounds; refuses the flag otherwise."""
         row, value = self.rows[flag], self.values[flag]
-        what = ""
+        message = ""
         if isinstance(value, (int, float)):
             if row.least is not None and value < row.least:
-                what = f"must be {row.least} or more, got {value}"
+                message = f"must be {row.least} or more, got {value}"
             elif row.above is not None and value <= row.above:
-                what = f"must be above {row.above}, got {value:g}"
+                message = f"must be above {row.above}, got {value:g}"
             elif row.most is not None and value > row.most:
-                what = f"must be {row.most} or less, got {value:g}"
-        if what:
-            self.refuse(flag, what, code="E1017")
-        return not what
+                message = f"must be {row.most} or less, got {value:g}"
+        if message:
+            self.refuse(flag, message, code="E1017")
+        return not message
 
     def set_batch(self, flag: str, each: int, unit: str) -> None:
         """Sets the batch of all processes. each: the batch of one process. unit: the trainer's word for processes."""
@@ -212,11 +212,11 @@ class Draft:
         """Adds a note about something that is dropped, changed or worth knowing."""
         self.notes.append(Note(flag, text, self.files.get(flag, "")))
 
-    def refuse(self, flag: str, what: str, remedy: str = "", code: str = "E1018") -> None:
+    def refuse(self, flag: str, message: str, remedy: str = "", code: str = "E1018") -> None:
         """Adds a problem, unless this flag has one already. All problems are reported together."""
         if any(problem.where == self.display_name(flag) for problem in self.problems):
             return
-        self.problems.append(Problem(self.display_name(flag), what, remedy, code))
+        self.problems.append(Problem(self.display_name(flag), message, remedy, code))
 
     def raise_problems(self, dialect: str) -> None:
         """Raises RecipeError with all problems, if there are any."""
@@ -245,12 +245,12 @@ class Draft:
 @dataclass(frozen=True, slots=True)
 class Tool:
     """Another program of the trainer's project that corresponds to one of Mezzotint's commands. verb: that command.
-    scripts: the files that start the program. words: returns the arguments of the command. `to` of its rows: options
-    and settings of the command. files: flags whose values are positional arguments of the command."""
+    scripts: the files that start the program. build_arguments: returns the arguments of the command. `to` of its rows:
+    options and settings of the command. files: flags whose values are positional arguments of the command."""
 
     verb: str
     rows: tuple[Row, ...]
-    words: Callable[[Draft], list[str]]
+    build_arguments: Callable[[Draft], list[str]]
     scripts: tuple[str, ...]
     files: tuple[str, ...]
 
@@ -294,8 +294,8 @@ class Dialect:
         if command.tool == "bash" and command.problems:
             raise RecipeError(f"the line of {self.name}", problems=command.problems)
         if command.script in self.other_scripts:
-            what = f"{command.script} {self.other_scripts[command.script]}"
-            raise RecipeError(f"--as {self.name} reads commands of {self.scripts[0]}; {what}", code="E1018")
+            message = f"{command.script} {self.other_scripts[command.script]}"
+            raise RecipeError(f"--as {self.name} reads commands of {self.scripts[0]}; {message}", code="E1018")
         lines: tuple[tuple[str, str], ...] = ()
         total = command.total_processes
         if ahead and launched.processes == 1 and isinstance(total, int) and total > 1:
@@ -305,7 +305,7 @@ class Dialect:
             command.check_processes(self.name, launched.processes)
         if command.mixed_precision:
             launched = Launched(launched.processes, command.mixed_precision, command.tool)
-        parsed = reading.parse(command.words, {row.flag: row for row in self.rows})
+        parsed = reading.parse(command.arguments, {row.flag: row for row in self.rows})
         files, old_names = self._apply_files(parsed)
         file_rows = (replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows)
         draft = _draft(
@@ -328,27 +328,27 @@ class Dialect:
         settings = {"schema": 1, **draft.settings}
         return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines)
 
-    def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...], dict[str, str]]:
+    def translate_tool(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...], dict[str, str]]:
         """Translates a command of one of `tools`. Returns the arguments of Mezzotint's command, notes, and the foreign
         flag of each option, setting and positional file name. Raises RecipeError E1018 for a command without a tool,
         and as `translate`."""
         tool = next((tool for tool in self.tools if tool.verb == verb), None)
         if tool is None:
-            known = ", ".join(dict.fromkeys(["train", "cache", "check", "bench", *(tool.verb for tool in self.tools)]))
-            raise RecipeError(f"--as {self.name} is for the commands {known}, not for {verb}", code="E1018")
+            verbs = ", ".join(dict.fromkeys(["train", "cache", "check", "bench", *(tool.verb for tool in self.tools)]))
+            raise RecipeError(f"--as {self.name} is for the commands {verbs}, not for {verb}", code="E1018")
         cleaned, notes = reading.drop_continuation_signs(arguments)
         command = launchers.strip_launcher(cleaned, tool.scripts)
         if command.script and command.script not in tool.scripts:
-            what = f"reads commands of {tool.scripts[0]}, not of {command.script}"
-            raise RecipeError(f"mezzotint {verb} --as {self.name} {what}", code="E1018")
-        parsed = reading.parse(command.words, {row.flag: row for row in tool.rows})
+            message = f"reads commands of {tool.scripts[0]}, not of {command.script}"
+            raise RecipeError(f"mezzotint {verb} --as {self.name} {message}", code="E1018")
+        parsed = reading.parse(command.arguments, {row.flag: row for row in tool.rows})
         draft = _draft(tool.rows, parsed, command, Launched(), notes)
         _apply_rows(draft)
-        words = tool.words(draft)
+        translated = tool.build_arguments(draft)
         draft.raise_problems(self.name)
         flags = {ours: f"--{row.flag}" for row in tool.rows for ours in row.to}
         names = {name.strip(): f"--{flag}" for flag in tool.files for name in draft.text(flag).split(",")}
-        return words, tuple(draft.notes), {name: flag for name, flag in names.items() if name} | flags
+        return translated, tuple(draft.notes), {name: flag for name, flag in names.items() if name} | flags
 
     def _apply_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
         """Adds the values of settings files to those of the command line. Returns the file of each key, and (flag,
@@ -395,8 +395,8 @@ def _draft(
     """The draft of a parsed command. notes: (flag, sentence)."""
     values = {row.flag: _value(parsed, row) for row in rows}
     nulls = frozenset(flag for flag, value in parsed.values.items() if value is None)
-    named, words = frozenset(parsed.values), tuple(command.words)
-    draft = Draft({row.flag: row for row in rows}, values, named, launched, nulls, line=words)
+    named, script_arguments = frozenset(parsed.values), tuple(command.arguments)
+    draft = Draft({row.flag: row for row in rows}, values, named, launched, nulls, line=script_arguments)
     draft.problems += [*command.problems, *parsed.problems]
     draft.notes += [Note(flag, text) for flag, text in (*notes, *parsed.notes)]
     return draft

@@ -44,12 +44,12 @@ class Server:
 
 @dataclass(slots=True)
 class ParsedCommand:
-    """A command without its launcher. words: the flags of the script. tool: "python", "accelerate", "torchrun",
+    """A command without its launcher. arguments: the flags of the script. tool: "python", "accelerate", "torchrun",
     "mpirun", "msrun", "bash", or "" if the command starts with a flag. processes: per machine, "gpu" for one per
-    device. options: the launcher's options. dropped: words of the launcher and the script. servers: those of a rank
+    device. options: the launcher's options. dropped: tokens of the launcher and the script. servers: those of a rank
     table; server_index: the one that the command is for. verb: Mezzotint's command. more_notes: (flag, sentence)."""
 
-    words: list[str]
+    arguments: list[str]
     tool: str = ""
     script: str = ""
     options: dict[str, str] = field(default_factory=dict)
@@ -69,9 +69,9 @@ class ParsedCommand:
         """The number of processes that the command starts, "gpu" for one per device."""
         return self.processes if isinstance(self.processes, str) else self.processes * self.machines
 
-    def refuse(self, option: str, what: str, remedy: str = "") -> None:
+    def refuse(self, option: str, message: str, remedy: str = "") -> None:
         """Adds a problem of a launcher's option."""
-        self.problems.append(Problem(option, what, remedy, "E1019"))
+        self.problems.append(Problem(option, message, remedy, "E1019"))
 
     def check_processes(self, dialect: str, running: int) -> None:
         """Raises RecipeError E1019 if the command starts another number of processes than are running."""
@@ -82,8 +82,8 @@ class ParsedCommand:
         count, where = len(self.servers), ""
         if count > 1:
             where = f" on server {self.server_index + 1} of {count}, {self.servers[self.server_index].address}"
-        what = f"the command starts {many}, and {running} {'is' if running == 1 else 'are'} running"
-        raise RecipeError(f"{what}; type{where}: {self.torchrun(dialect)}", code="E1019")
+        message = f"the command starts {many}, and {running} {'is' if running == 1 else 'are'} running"
+        raise RecipeError(f"{message}; type{where}: {self.torchrun(dialect)}", code="E1019")
 
     def lines(self, dialect: str) -> list[tuple[str, str]]:
         """(server, command) for each server; the server is "" if there is only one."""
@@ -100,32 +100,34 @@ class ParsedCommand:
             is_unneeded = self.machines == 1 and key in ("machine_rank", "node_rank", "rdzv_backend")
             if key in self.options and not is_unneeded and self.options[key]:
                 where += [f"--{option}", self.options[key]]
-        has_precision = any(word.partition("=")[0] == "--mixed_precision" for word in self.words)
+        has_precision = any(one.partition("=")[0] == "--mixed_precision" for one in self.arguments)
         precision = [f"--mixed_precision={self.mixed_precision}"] if self.mixed_precision and not has_precision else []
-        words = ["torchrun", *where, "--nproc-per-node", str(self.processes), "-m", "mezzotint", self.verb, "--as"]
-        return shlex.join([*words, dialect, "--", *precision, *self.words])
+        arguments = ["torchrun", *where, "--nproc-per-node", str(self.processes), "-m", "mezzotint", self.verb, "--as"]
+        return shlex.join([*arguments, dialect, "--", *precision, *self.arguments])
 
     def notes(self, running: int) -> list[tuple[str, str]]:
         """(flag, sentence) of what is dropped."""
         if not self.tool and not self.script:
             return []
         if self.tool == "bash":
-            return [("", f"`{shlex.join(self.dropped)}` is read as {shlex.join(self.words)}"), *self.more_notes]
+            return [("", f"`{shlex.join(self.dropped)}` is read as {shlex.join(self.arguments)}"), *self.more_notes]
         why = "it starts one process" if running == 1 else f"{running} processes are already running"
         of_precision = f"; its precision, {self.mixed_precision}, is kept" if self.mixed_precision else ""
         return [("", f"`{shlex.join(self.dropped)}` at the start of the command is dropped: {why}{of_precision}")]
 
 
-def strip_launcher(words: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:
+def strip_launcher(arguments: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:
     """Splits launcher and script from a command. A command that starts with a flag has none. scripts: known names."""
-    if not words or words[0].startswith("-"):
-        return ParsedCommand(list(words))
-    at = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
-    if at is None:
-        return ParsedCommand(list(words))  # the parser reports the first word
-    before = list(words[:at])
+    if not arguments or arguments[0].startswith("-"):
+        return ParsedCommand(list(arguments))
+    script_index = next((index for index, argument in enumerate(arguments) if argument.endswith(".py")), None)
+    if script_index is None:
+        return ParsedCommand(list(arguments))  # the parser reports the first argument
+    before = list(arguments[:script_index])
     command = ParsedCommand(
-        list(words[at + 1 :]), script=setting_files.file_name(words[at]), dropped=list(words[: at + 1])
+        list(arguments[script_index + 1 :]),
+        script=setting_files.file_name(arguments[script_index]),
+        dropped=list(arguments[: script_index + 1]),
     )
     while before and _ENVIRONMENT.fullmatch(before[0]):
         before.pop(0)
@@ -134,8 +136,8 @@ def strip_launcher(words: Sequence[str], scripts: Sequence[str]) -> ParsedComman
     return command
 
 
-def _find_tool(words: Sequence[str]) -> str:
-    names = {setting_files.file_name(word) for word in words}
+def _find_tool(arguments: Sequence[str]) -> str:
+    names = {setting_files.file_name(argument) for argument in arguments}
     if "accelerate-launch" in names or any(map(_ACCELERATE.fullmatch, names)):
         return "accelerate"
     if _MPI & names:
@@ -145,13 +147,13 @@ def _find_tool(words: Sequence[str]) -> str:
     return "torchrun" if "torchrun" in names or any(map(_TORCHRUN.fullmatch, names)) else "python"
 
 
-def _read_options(command: ParsedCommand, words: Sequence[str]) -> None:
-    options = _parse_options(words)
+def _read_options(command: ParsedCommand, launcher_arguments: Sequence[str]) -> None:
+    options = _parse_options(launcher_arguments)
     match command.tool:
         case "python":
             return
         case "mpirun":
-            _read_mpi(command, words)
+            _read_mpi(command, launcher_arguments)
             return
         case "msrun":
             _read_msrun(command, options)
@@ -179,16 +181,16 @@ def _read_options(command: ParsedCommand, words: Sequence[str]) -> None:
     command.cpu = options.get("cpu", options.get("use_cpu", "false")).lower() in ("", "true")
 
 
-def _read_mpi(command: ParsedCommand, words: Sequence[str]) -> None:
+def _read_mpi(command: ParsedCommand, arguments: Sequence[str]) -> None:
     """`mpirun -n 8`: 8 processes on this machine. With a list of hosts, torchrun must be started on each of them."""
-    for word, after in pairwise([*words, ""]):
-        name, _, value = word.lstrip("-").partition("=")
-        if word.startswith("-") and name in ("n", "np", "c"):
-            command.processes = _parse_count(command, name, value or after)
-        elif word.startswith("-") and name in _MPI_HOSTS:
-            what = f"lists hosts ({value or after}), which torchrun does not start"
+    for argument, following in pairwise([*arguments, ""]):
+        name, _, value = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and name in ("n", "np", "c"):
+            command.processes = _parse_count(command, name, value or following)
+        elif argument.startswith("-") and name in _MPI_HOSTS:
+            message = f"lists hosts ({value or following}), which torchrun does not start"
             remedy = "start torchrun on each: --nnodes N --node-rank R --nproc-per-node CARDS --master-addr FIRST"
-            command.refuse(word.partition("=")[0], what, remedy)
+            command.refuse(argument.partition("=")[0], message, remedy)
 
 
 def _read_msrun(command: ParsedCommand, options: dict[str, str]) -> None:
@@ -200,13 +202,13 @@ def _read_msrun(command: ParsedCommand, options: dict[str, str]) -> None:
         command.refuse("--worker_num", f"must be a multiple of --local_worker_num, got {world} and {local}")
 
 
-def _parse_options(words: Sequence[str]) -> dict[str, str]:
+def _parse_options(arguments: Sequence[str]) -> dict[str, str]:
     """The launcher's options, "" for a switch; hyphens are replaced by underscores."""
     options: dict[str, str] = {}
-    for word, after in pairwise([*words, "-"]):
-        if word.startswith("--"):
-            name, sign, value = word[2:].partition("=")
-            options[name.replace("-", "_")] = value if sign else ("" if after.startswith("-") else after)
+    for argument, following in pairwise([*arguments, "-"]):
+        if argument.startswith("--"):
+            name, sign, value = argument[2:].partition("=")
+            options[name.replace("-", "_")] = value if sign else ("" if following.startswith("-") else following)
     return options
 
 
@@ -226,8 +228,8 @@ def _read_config(command: ParsedCommand, name: str) -> dict[str, str]:
     plain = {key: value for key, value in tree.items() if isinstance(value, (str, int, bool))}
     kind = str(plain.pop("distributed_type", "NO")).upper()
     if kind not in ("NO", "MULTI_GPU", "MULTI_CPU"):
-        what = f"the configuration {name} asks for {kind}, which is not supported"
-        command.refuse("--config_file", what, "use MULTI_GPU or NO")
+        message = f"the configuration {name} asks for {kind}, which is not supported"
+        command.refuse("--config_file", message, "use MULTI_GPU or NO")
     if kind == "NO":
         plain.pop("num_processes", None)
     return {key: str(value) for key, value in plain.items()}

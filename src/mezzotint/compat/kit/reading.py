@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mezzotint.errors import Problem, did_you_mean, most_alike
+from mezzotint.errors import Problem, did_you_mean, find_closest
 
 Form = Literal["text", "texts", "whole", "number", "numbers", "switch"]
 Value = str | int | float | bool | tuple[str, ...] | tuple[float, ...] | None
@@ -49,28 +49,28 @@ class Parsed:
     problems: list[Problem] = field(default_factory=list)
 
 
-def drop_continuation_signs(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """The words without line continuation characters (a single ^, backtick or backslash) that remain from pasting a
-    command of another shell, and a note if there were any. A word of only spaces is such a remainder, too: a backslash
-    followed by a space. Backslashes within a word stay: they are Windows paths."""
-    kept, dropped = [], []
-    for word in words:
-        bare = word.strip()
-        if bare in _CONTINUATIONS or (word and not bare):
+def drop_continuation_signs(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The arguments without line continuation characters (a single ^, backtick or backslash) that remain from pasting a
+    command of another shell, and a note if there were any. An argument of only spaces is such a remainder, too: a
+    backslash followed by a space. Backslashes within an argument stay: they are Windows paths."""
+    remaining, dropped = [], []
+    for argument in arguments:
+        bare = argument.strip()
+        if bare in _CONTINUATIONS or (argument and not bare):
             dropped.append(bare or "a space")
         else:
-            kept.append(word)
+            remaining.append(argument)
     if not dropped:
-        return kept, []
+        return remaining, []
     names = ", ".join(dict.fromkeys(dropped))
-    return kept, [("", f"{names}: a line continuation character left over from pasting is dropped")]
+    return remaining, [("", f"{names}: a line continuation character left over from pasting is dropped")]
 
 
-def parse(words: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
-    """Parses words into values. Does not raise: `problems` has E1016 for unknown flags and stray words, E1017 for
+def parse(arguments: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
+    """Parses arguments into values. Does not raise: `problems` has E1016 for unknown flags and stray values, E1017 for
     invalid values."""
     parsed = Parsed()
-    rest = list(words)
+    rest = list(arguments)
     while rest:
         word = rest.pop(0)
         if not _is_flag(word):
@@ -115,7 +115,7 @@ def _find_spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | 
         shown = ", ".join(f"--{flag}" for flag in fits[:4]) + (", …" if len(fits) > 4 else "")
         parsed.problems.append(Problem(typed, f"may be {shown}", "write it out", "E1016"))
         return None
-    near = most_alike(typed.lstrip("-").replace("-", "_"), specs)
+    near = find_closest(typed.lstrip("-").replace("-", "_"), specs)
     remedy = f"did you mean --{near}?" if near else "the script has no such flag"
     parsed.problems.append(Problem(typed, "unknown flag", remedy, "E1016"))
     return None

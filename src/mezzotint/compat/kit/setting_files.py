@@ -13,7 +13,7 @@ from typing import Any
 from mezzotint import outside
 from mezzotint.compat.kit import reading
 from mezzotint.compat.kit.reading import Parsed, Spec, Value
-from mezzotint.errors import Problem, did_you_mean, most_alike
+from mezzotint.errors import Problem, did_you_mean, find_closest
 
 _LIMIT = 4_000_000
 """Largest size of a file, in bytes: about a thousand times a usual one."""
@@ -39,9 +39,9 @@ def read(name: str, flag: str, specs: Mapping[str, Spec]) -> Parsed:
         if spec is None:
             parsed.problems.append(Problem(where, "unknown key", _suggest_key(key, specs), "E1016"))
             continue
-        value, what = _value(spec, raw)
-        if what:
-            parsed.problems.append(Problem(where, what, "", "E1017"))
+        value, message = _value(spec, raw)
+        if message:
+            parsed.problems.append(Problem(where, message, "", "E1017"))
         else:
             parsed.values[key] = value
     return parsed
@@ -61,7 +61,7 @@ def _load(name: str) -> tuple[dict[str, Any], str]:
 
     try:
         tree = outside.parse_json(outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig"), pairs=once)
-    except outside.NoPlainFile as error:
+    except outside.NotRegularFile as error:
         return {}, f"{name} is not a settings file: {error.strerror}"
     except OSError as error:
         return {}, f"{name} cannot be read: {error.strerror}"
@@ -83,7 +83,7 @@ def _entries(tree: Mapping[str, Any], specs: Mapping[str, Spec], prefix: str) ->
     """Yields keys with their values; keys of a known level are nested."""
     for key, raw in tree.items():
         name = f"{prefix}{key}"
-        is_level = any(known.startswith(f"{name}.") for known in specs)
+        is_level = any(flag.startswith(f"{name}.") for flag in specs)
         if is_level and isinstance(raw, dict):
             yield from _entries(raw, specs, f"{name}.")
         elif not (is_level and raw is None):
@@ -92,16 +92,16 @@ def _entries(tree: Mapping[str, Any], specs: Mapping[str, Spec], prefix: str) ->
 
 def _suggest_key(key: str, specs: Mapping[str, Spec]) -> str:
     """A remedy for an unknown key: the nearest key of the same level, or of the whole file."""
-    if any(known.startswith(f"{key}.") for known in specs):
-        return 'write { "key": value } there'
+    if any(flag.startswith(f"{key}.") for flag in specs):
+        return 'write { "key": value }'
     home, _, last = key.rpartition(".")
-    beside = {known.rpartition(".")[2]: known for known in specs if known.rpartition(".")[0] == home}
+    siblings = {flag.rpartition(".")[2]: flag for flag in specs if flag.rpartition(".")[0] == home}
     inside = f"{home}." if home else ""
-    levels = {known.removeprefix(inside).partition(".")[0] for known in specs if known.startswith(inside)} - set(beside)
-    beside |= {level: f"{inside}{level}" for level in levels}
-    near = most_alike(last, beside, cutoff=0.7)
+    levels = {flag.removeprefix(inside).partition(".")[0] for flag in specs if flag.startswith(inside)} - set(siblings)
+    siblings |= {level: f"{inside}{level}" for level in levels}
+    near = find_closest(last, siblings, cutoff=0.7)
     if near is not None:
-        return f"did you mean {beside[near]}?"
+        return f"did you mean {siblings[near]}?"
     return did_you_mean(key, specs, "the trainer has no such key", cutoff=0.8)
 
 
@@ -116,13 +116,13 @@ def _value(spec: Spec, raw: Any) -> tuple[Value, str]:
             return None, str(error)
     if isinstance(raw, dict) or (isinstance(raw, list) and spec.form not in ("texts", "numbers")):
         return None, f"must be one value, got {'an object' if isinstance(raw, dict) else 'a list'}"
-    words = [_word(one, spec) for one in (raw if isinstance(raw, list) else [raw])]
-    if not words:
+    tokens = [_to_token(one, spec) for one in (raw if isinstance(raw, list) else [raw])]
+    if not tokens:
         return None, ""
-    return reading.value_of(spec, words)
+    return reading.value_of(spec, tokens)
 
 
-def _word(raw: Any, spec: Spec) -> str:
+def _to_token(raw: Any, spec: Spec) -> str:
     """A JSON value as a word of a command line."""
     if isinstance(raw, bool):
         return "true" if raw else "false"

@@ -36,6 +36,6 @@ def notes(draft: Draft) -> None:
         if strategy == "none":
             draft.note(flag, "without --timestep_bias_strategy all timesteps are equally likely")
         else:
-            draft.note(flag, f"not used with {strategy}, there as here")
+            draft.note(flag, f"not used with {strategy}")
     if strategy == "range" and "timestep_bias_end" in draft.named:
         draft.note("timestep_bias_end", f"timestep {draft.integer('timestep_bias_end')} itself is not preferred")

@@ -15,15 +15,15 @@ from typing import Any, Literal
 from mezzotint.compat.kit import setting_files
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.reading import format_value
-from mezzotint.errors import Problem, did_you_mean, most_alike
+from mezzotint.errors import Problem, did_you_mean, find_closest
 from mezzotint.settings.reading import yaml_rules
-from mezzotint.settings.reading.yaml_rules import Place
+from mezzotint.settings.reading.yaml_rules import KeyPath
 
 ParamKind = Literal["text", "whole", "number", "switch", "list", "object", "any"]
 _KINDS: Mapping[type, ParamKind] = {
     str: "text", int: "whole", float: "number", bool: "switch", list: "list", dict: "object",
 }  # fmt: skip
-_WORDS = {"whole": "an integer", "number": "a number", "text": "a text", "list": "a list", "object": "an object"}
+_NOUNS = {"whole": "an integer", "number": "a number", "text": "a text", "list": "a list", "object": "an object"}
 _SWITCHES = {**dict.fromkeys(("yes", "on", "y"), True), **dict.fromkeys(("no", "off", "n"), False)}
 _MISSING = object()
 
@@ -79,12 +79,12 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Node:
     """An object of the file. name: the last part of its target, "" for plain keys. values: its params, with defaults.
-    written: the params in the file. place: the path of the object in the file; inside: the path of its params."""
+    written: the params in the file. key_path: of the object in the file; params_path: of its params."""
 
     config: Config
     name: str
-    place: Place
-    inside: Place
+    key_path: KeyPath
+    params_path: KeyPath
     values: Mapping[str, Any]
     written: frozenset[str]
 
@@ -93,20 +93,20 @@ class Node:
 
     def flag(self, key: str = "") -> str:
         """The draft's flag of one of its params, or of its target."""
-        return flag_of((*self.inside, key) if key else (*self.place, "target"))
+        return flag_of((*self.params_path, key) if key else (*self.key_path, "target"))
 
     def copy(self, path: str, key: str) -> None:
         """Sets a recipe path to the value of a param."""
         self.config.draft.set(path, self.values[key], self.flag(key))
 
-    def refuse(self, key: str, what: str, remedy: str = "", code: str = "E1018") -> None:
+    def refuse(self, key: str, message: str, remedy: str = "", code: str = "E1018") -> None:
         """Refuses one of its params, or its target for ""."""
-        self.config.refuse((*self.inside, key) if key else (*self.place, "target"), what, remedy, code)
+        self.config.refuse((*self.params_path, key) if key else (*self.key_path, "target"), message, remedy, code)
 
 
-def flag_of(place: Place) -> str:
+def flag_of(key_path: KeyPath) -> str:
     """The draft's flag of a key of the file."""
-    return "yaml:" + ".".join(str(part) for part in place)
+    return "yaml:" + ".".join(str(part) for part in key_path)
 
 
 class Config:
@@ -119,117 +119,119 @@ class Config:
         self.tree, self._targets = document.tree, targets
         for problem in document.problems:
             draft.problems.append(problem._replace(where=f"{problem.where} in {self.file}"))
-        flags = [flag_of(place) for place in document.lines if place]
+        flags = [flag_of(key_path) for key_path in document.lines if key_path]
         draft.files = {**draft.files, **dict.fromkeys(flags, self.file)}
         draft.named = draft.named | frozenset(flags)
 
-    def refuse(self, place: Place, what: str, remedy: str = "", code: str = "E1018") -> None:
-        """Adds a problem of a place in the file, with its line."""
-        where = f"{'.'.join(str(part) for part in place)} in {self.file}"
-        self.draft.problems.append(Problem(where, what, remedy, code, self.document.line_near(place)))
+    def refuse(self, key_path: KeyPath, message: str, remedy: str = "", code: str = "E1018") -> None:
+        """Adds a problem of a key path in the file, with its line."""
+        where = f"{'.'.join(str(part) for part in key_path)} in {self.file}"
+        self.draft.problems.append(Problem(where, message, remedy, code, self.document.line_near(key_path)))
 
-    def at(self, place: Place) -> Any:
-        """The value at a place, or None."""
-        here: Any = self.tree
-        for part in place:
+    def at(self, key_path: KeyPath) -> Any:
+        """The value at a key path, or None."""
+        value: Any = self.tree
+        for part in key_path:
             try:
-                here = here[part]
+                value = value[part]
             except (KeyError, IndexError, TypeError):
                 return None
-        return here
+        return value
 
-    def require(self, place: Place, role: str) -> Node | None:
+    def require(self, key_path: KeyPath, role: str) -> Node | None:
         """As `node`, with a problem if there is no such object."""
-        if self.at(place) is None:
-            self.refuse(place, "is missing", "see the shipped YAML files", "E1017")
-        return self.node(place, role)
+        if self.at(key_path) is None:
+            self.refuse(key_path, "is missing", "see the shipped YAML files", "E1017")
+        return self.node(key_path, role)
 
-    def section(self, place: Place, params: Params) -> Node:
+    def section(self, key_path: KeyPath, params: Params) -> Node:
         """A plain mapping of keys, without a target."""
-        tree = self.at(place)
+        tree = self.at(key_path)
         if tree is not None and not isinstance(tree, dict):
-            self.refuse(place, f"must be a mapping, got {_format(tree)}", code="E1017")
+            self.refuse(key_path, f"must be a mapping, got {_format(tree)}", code="E1017")
             tree = None
-        return self._with_values("", place, place, tree or {}, params)
+        return self._with_values("", key_path, key_path, tree or {}, params)
 
-    def node(self, place: Place, role: str) -> Node | None:
-        """The object at a place, whose target must have a role; None if there is none or it is invalid."""
-        tree = self.at(place)
+    def node(self, key_path: KeyPath, role: str) -> Node | None:
+        """The object at a key path, whose target must have a role; None if it is absent or invalid."""
+        tree = self.at(key_path)
         if tree is None:
             return None
         if not isinstance(tree, dict) or not isinstance(tree.get("target"), str):
-            self.refuse(place, "must be an object with `target:`", code="E1017")
+            self.refuse(key_path, "must be an object with `target:`", code="E1017")
             return None
         name = tree["target"].rpartition(".")[2]
-        target = self._target(place, tree["target"], name, role)
+        target = self._target(key_path, tree["target"], name, role)
         if target is None:
             return None
         entries = tree.get("params")
         if entries is not None and not isinstance(entries, dict):
-            self.refuse((*place, "params"), f"must be a mapping, got {_format(entries)}", code="E1017")
+            self.refuse((*key_path, "params"), f"must be a mapping, got {_format(entries)}", code="E1017")
             return None
         for key in sorted(tree.keys() - {"target", "params"} - BESIDE.get(role, frozenset())):
-            self.refuse((*place, key), "is next to target and params, where it is not read", code="E1016")
-        return self._with_values(name, place, (*place, "params"), entries or {}, target.params)
+            self.refuse((*key_path, key), "is next to target and params, where it is not read", code="E1016")
+        return self._with_values(name, key_path, (*key_path, "params"), entries or {}, target.params)
 
-    def nodes(self, place: Place, role: str) -> Iterator[Node]:
+    def nodes(self, key_path: KeyPath, role: str) -> Iterator[Node]:
         """The objects of a list."""
-        items = self.at(place)
+        items = self.at(key_path)
         if items is not None and not isinstance(items, list):
-            self.refuse(place, f"must be a list, got {_format(items)}", code="E1017")
+            self.refuse(key_path, f"must be a list, got {_format(items)}", code="E1017")
             return
-        nodes = (self.node((*place, index), role) for index in range(len(items or ())))
+        nodes = (self.node((*key_path, index), role) for index in range(len(items or ())))
         yield from (node for node in nodes if node is not None)
 
-    def _target(self, place: Place, written: str, name: str, role: str) -> Target | None:
+    def _target(self, key_path: KeyPath, written: str, name: str, role: str) -> Target | None:
         target = self._targets.get(name)
         remedy, code = "", "E1080"
         if target is None:
-            alike = [known for known, one in self._targets.items() if one.role == role and not one.refused]
-            near = most_alike(name, alike, cutoff=0.0)
-            what, remedy = f"{written} is not known", f"the nearest {role} is {near}" if near else ""
+            alike = [target_name for target_name, one in self._targets.items() if one.role == role and not one.refused]
+            near = find_closest(name, alike, cutoff=0.0)
+            message, remedy = f"{written} is not known", f"the nearest {role} is {near}" if near else ""
         elif target.refused:
-            what, code = f"{name} {target.refused}", "E1081"
+            message, code = f"{name} {target.refused}", "E1081"
         elif target.role != role:
-            what = f"{name} is a {target.role}; a {role} is needed here"
+            message = f"{name} is a {target.role}; a {role} is needed"
         else:
             return target
-        self.refuse((*place, "target"), what, remedy, code)
+        self.refuse((*key_path, "target"), message, remedy, code)
         return None
 
-    def _with_values(self, name: str, place: Place, inside: Place, entries: Mapping[str, Any], params: Params) -> Node:
+    def _with_values(
+        self, name: str, key_path: KeyPath, params_path: KeyPath, entries: Mapping[str, Any], params: Params
+    ) -> Node:
         values = {key: param.default for key, param in params.items()}
-        self.draft.files = {**self.draft.files, **{flag_of((*inside, key)): self.file for key in params}}
+        self.draft.files = {**self.draft.files, **{flag_of((*params_path, key)): self.file for key in params}}
         written = set()
         for key, raw in entries.items():
             if key not in params:
                 remedy = did_you_mean(str(key), params, f"known keys: {', '.join(params) or 'none'}")
-                self.refuse((*inside, key), "unknown key", remedy, "E1016")
+                self.refuse((*params_path, key), "unknown key", remedy, "E1016")
                 continue
-            value = self._value((*inside, key), params[key], raw)
+            value = self._value((*params_path, key), params[key], raw)
             if value is not _MISSING:
                 values[key] = value
                 written.add(key)
-        return Node(self, name, place, inside, values, frozenset(written))
+        return Node(self, name, key_path, params_path, values, frozenset(written))
 
-    def _value(self, place: Place, param: Param, raw: Any) -> Any:
+    def _value(self, key_path: KeyPath, param: Param, raw: Any) -> Any:
         if raw is None:
             return param.default
-        value = self._switch(place, raw) if param.kind == "switch" else _of_kind(param.kind, raw)
+        value = self._switch(key_path, raw) if param.kind == "switch" else _of_kind(param.kind, raw)
         if value is _MISSING:
-            words = _WORDS.get(param.kind, "True or False")
-            self.refuse(place, f"must be {words}, got {_format(raw)}", code="E1017")
+            expected = _NOUNS.get(param.kind, "True or False")
+            self.refuse(key_path, f"must be {expected}, got {_format(raw)}", code="E1017")
         elif param.only and value not in param.only:
             allowed = " or ".join(_format(one) for one in param.only)
-            self.refuse(place, f"is {_format(value)}; only {allowed} is supported: {param.about}", code="E1081")
+            self.refuse(key_path, f"is {_format(value)}; only {allowed} is supported: {param.about}", code="E1081")
         elif param.ignored and value != param.default:
-            self.draft.note(flag_of(place), param.about)
+            self.draft.note(flag_of(key_path), param.about)
         return value
 
-    def _switch(self, place: Place, raw: Any) -> Any:
+    def _switch(self, key_path: KeyPath, raw: Any) -> Any:
         if isinstance(raw, str) and raw.lower() in _SWITCHES and raw in (raw.lower(), raw.upper(), raw.capitalize()):
             value = _SWITCHES[raw.lower()]
-            self.draft.note(flag_of(place), f"{raw} is read as {value}; YAML 1.2 uses true and false")
+            self.draft.note(flag_of(key_path), f"{raw} is read as {value}; YAML 1.2 uses true and false")
             return value
         return bool(raw) if isinstance(raw, int) and raw in (0, 1) else _MISSING
 

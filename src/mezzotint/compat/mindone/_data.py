@@ -125,10 +125,10 @@ def _set_cache(draft: Draft, *, latents: bool, text: bool) -> None:
     if latents and text and not fills:
         _export_unet(draft)
     if latents:
-        draft.note("cache_latent", "each image has one cached crop, as there; data.cache.crops=4 caches four")
+        draft.note("cache_latent", "each image has one cached crop, as in MindONE; data.cache.crops=4 caches four")
     if latents != text:
         draft.note(
-            "cache_latent" if latents else "cache_text_embedding", "only this is cached; there, both or none are"
+            "cache_latent" if latents else "cache_text_embedding", "only this is cached; in MindONE, both or none are"
         )
     if fills:
         draft.verb = "cache"
@@ -148,10 +148,12 @@ def _export_unet(draft: Draft) -> None:
 def _set_transforms(config: Config, dataset: Node) -> None:
     """Translates transforms to settings of crops and resizing. Any order with the same result is accepted."""
     config.draft.set("data.original_size", "stored", dataset.flag())
-    place = dataset.inside
-    single = list(config.nodes((*place, "transforms"), "transform"))
-    batched = list(config.nodes((*place, "batched_transforms"), "transform of batches"))
-    written = [one for key in ("transforms", "batched_transforms") for one in as_list(config.at((*place, key)) or [])]
+    params_path = dataset.params_path
+    single = list(config.nodes((*params_path, "transforms"), "transform"))
+    batched = list(config.nodes((*params_path, "batched_transforms"), "transform of batches"))
+    written = [
+        one for key in ("transforms", "batched_transforms") for one in as_list(config.at((*params_path, key)) or [])
+    ]
     if len(single) + len(batched) < len(written):
         return  # some are unknown, which is reported already
     if dataset["multi_aspect"]:
@@ -163,16 +165,16 @@ def _set_transforms(config: Config, dataset: Node) -> None:
 def _set_multi_aspect(draft: Draft, dataset: Node, single: Sequence[Node], batched: Sequence[Node]) -> None:
     for one in single:
         if one.name != "RandomHorizontalFlip":
-            what = f"{one.name} comes before multi_aspect selects sizes"
-            one.refuse("", what, "move it to batched_transforms", "E1082")
+            message = f"{one.name} comes before multi_aspect selects sizes"
+            one.refuse("", message, "move it to batched_transforms", "E1082")
     if [one.name for one in batched] != _BATCHED:
-        what = f"with multi_aspect it must be {', '.join(_BATCHED)}; got {_names(batched)}"
-        dataset.refuse("batched_transforms", what, code="E1082")
+        message = f"with multi_aspect it must be {', '.join(_BATCHED)}; got {_names(batched)}"
+        dataset.refuse("batched_transforms", message, code="E1082")
     sizes = []
     for pair in dataset["multi_aspect"]:
         if not (isinstance(pair, list) and len(pair) == 2 and all(_is_side(side) for side in pair)):
-            what = f"must contain pairs of height and width in multiples of 8, got {pair}"
-            dataset.refuse("multi_aspect", what, code="E1017")
+            message = f"must contain pairs of height and width in multiples of 8, got {pair}"
+            dataset.refuse("multi_aspect", message, code="E1017")
             return
         if pair not in sizes:
             sizes.append(pair)
@@ -180,8 +182,10 @@ def _set_multi_aspect(draft: Draft, dataset: Node, single: Sequence[Node], batch
     draft.set_all({"data.buckets.shape": "list", "data.buckets.sizes": sizes, "data.crop": "random"}, flag)
     draft.set_all({"data.resize": "bilinear", "data.antialias": False}, flag)
     _set_flip(draft, dataset, single)
-    what = "each image is trained at the size nearest to its own aspect ratio; there, at a random size per batch"
-    draft.note(flag, what)
+    message = (
+        "each image is trained at the size nearest to its own aspect ratio; in MindONE, at a random size per batch"
+    )
+    draft.note(flag, message)
 
 
 def _names(nodes: Sequence[Node]) -> str:
@@ -203,11 +207,11 @@ def _set_square(draft: Draft, dataset: Node, single: Sequence[Node], batched: Se
         dataset.refuse("transforms", f"{', '.join(twice)} is listed more than once", code="E1082")
     is_placed = len(order) == 2 and order[0] == "Resize" and order[1] in _CROPS
     if not is_placed or not {"Rescaler", "Transpose"} <= named.keys():
-        what = (
+        message = (
             "images must be resized, cropped to a square and scaled to [-1, 1]: Resize, then CenterCrop or "
             f"AddOriginalImageSizeAsTupleAndCropToSquare, with Rescaler and Transpose; got {_names(single)}"
         )
-        dataset.refuse("transforms", what, code="E1082")
+        dataset.refuse("transforms", message, code="E1082")
         return
     for one in single[names.index("Transpose") + 1 :]:  # transforms of rows and columns must come before it
         if one.name != "Rescaler":
@@ -236,8 +240,8 @@ def _read_side(dataset: Node, resize: Node, crop: Node | None) -> int | None:
     if not _is_side(side):
         resize.refuse("size", f"must be a multiple of 8, got {resize['size']}", code="E1017")
     elif _single(dataset["target_size"]) != side:
-        what = f"is {dataset['target_size']}, but images are resized to {side}"
-        dataset.refuse("target_size", what, f"write {side}", "E1082")
+        message = f"is {dataset['target_size']}, but images are resized to {side}"
+        dataset.refuse("target_size", message, f"write {side}", "E1082")
     elif crop is not None and _single(crop["size"]) != side:
         remedy = f"write {side}; the crop must be the whole square"
         crop.refuse("size", f"is {crop['size']}, but images are resized to {side}", remedy, "E1082")
@@ -260,7 +264,7 @@ def _set_flip(draft: Draft, dataset: Node, single: Sequence[Node]) -> None:
 def _set_small_images(draft: Draft, dataset: Node, side: int) -> None:
     least, is_on = dataset["image_filter_size"], dataset["filter_small_size"]
     if is_on and least and least != side:
-        what = f"is {least}, but images smaller than {side} are left out"
-        dataset.refuse("image_filter_size", what, code="E1082")
+        message = f"is {least}, but images smaller than {side} are left out"
+        dataset.refuse("image_filter_size", message, code="E1082")
     else:
         draft.set("data.small_images", "skip" if is_on and least else "upscale", dataset.flag("filter_small_size"))

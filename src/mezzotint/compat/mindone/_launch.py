@@ -42,29 +42,29 @@ _SHELLS = frozenset(("bash", "sh"))
 _LIMIT = 1_000_000
 
 
-def expand(words: Sequence[str]) -> ParsedCommand | None:
+def expand(arguments: Sequence[str]) -> ParsedCommand | None:
     """Parses a command that starts with one of the scripts into flags and servers; None for any other command.
     `problems` has E1084."""
-    rest = list(words)
+    rest = list(arguments)
     if rest and rest[0] in _SHELLS:
         rest.pop(0)
     name = setting_files.file_name(rest[0]) if rest else ""
     if not name.endswith(".sh"):
         return None
-    command = ParsedCommand([], tool="bash", script="train.py", dropped=list(words))
+    command = ParsedCommand([], tool="bash", script="train.py", dropped=list(arguments))
     if name not in SCRIPTS:
         _add_problem(command, name, "is not a script of the documents", f"known scripts: {', '.join(SCRIPTS)}")
         return command
-    arguments = rest[1:]
+    values = rest[1:]
     most = 6 if "cache" in name else 5
-    if not 5 <= len(arguments) <= most:
+    if not 5 <= len(values) <= most:
         more = " [CACHE]" if most == 6 else ""
-        _add_problem(command, name, f"takes {_FORM}{more}, got {len(arguments)} arguments")
+        _add_problem(command, name, f"takes {_FORM}{more}, got {len(values)} arguments")
         return command
-    table, first, end, world, data = arguments[:5]
-    command.words = [*SCRIPTS[name].split(), "--data_path", data]
-    if len(arguments) == 6:
-        command.words += ["--cache_path", arguments[5]]
+    table, first, end, world, data = values[:5]
+    command.arguments = [*SCRIPTS[name].split(), "--data_path", data]
+    if len(values) == 6:
+        command.arguments += ["--cache_path", values[5]]
     command.verb = "cache" if name == "cache_data.sh" else "train"
     if "cache" not in name:
         _use_cache(command, data)
@@ -80,13 +80,13 @@ def _use_cache(command: ParsedCommand, data: str) -> None:
     if whose == "MindONE" and not cache_holds(CACHE, data):
         note = f"{CACHE} is a cache of MindONE, but not of {data}; give it as DATA to train from it"
     else:
-        command.words += CACHE_FLAGS.split()
+        command.arguments += CACHE_FLAGS.split()
         note = f"{CACHE} is a cache of {whose} and is used; without this folder the images are"
     command.more_notes.append(("cache_path", note))
 
 
-def _add_problem(command: ParsedCommand, where: str, what: str, remedy: str = "") -> None:
-    command.problems.append(Problem(where, what, remedy, "E1084"))
+def _add_problem(command: ParsedCommand, where: str, message: str, remedy: str = "") -> None:
+    command.problems.append(Problem(where, message, remedy, "E1084"))
 
 
 def _set_ranks(command: ParsedCommand, table: str, numbers: tuple[str, str, str]) -> None:
@@ -97,8 +97,8 @@ def _set_ranks(command: ParsedCommand, table: str, numbers: tuple[str, str, str]
     first, end, world = (int(one) for one in numbers)
     cards = end - first
     if not (0 <= first < end <= world) or world % cards or first % cards:
-        what = f"{first} {end} {world}: START to END are the ranks of one server, of WORLD; all servers have as many"
-        _add_problem(command, "START END WORLD", what, "for two servers of 8 cards write 0 8 16 and 8 16 16")
+        message = f"{first} {end} {world}: START to END are the ranks of one server, of WORLD; all servers have as many"
+        _add_problem(command, "START END WORLD", message, "for two servers of 8 cards write 0 8 16 and 8 16 16")
         return
     command.processes, command.machines = cards, world // cards
     servers = _read_servers(command, table, cards)

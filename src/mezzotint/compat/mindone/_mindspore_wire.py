@@ -37,7 +37,7 @@ class Value:
     end: int
 
 
-def trailer(file: int, size: int) -> int | None:
+def find_trailer(file: int, size: int) -> int | None:
     """The offset of the checksum at the end of a file; None if there is none."""
     at = size - TRAILER_SIZE
     return at if at >= 0 and os.pread(file, len(TRAILER), at) == TRAILER else None
@@ -45,7 +45,7 @@ def trailer(file: int, size: int) -> int | None:
 
 def values(file: int, size: int) -> Iterator[Value]:
     """Yields the entries of an open file, in order, without the checksum at its end. Raises Damaged."""
-    window, at, stop = Window(file, size), 0, trailer(file, size)
+    window, at, stop = Window(file, size), 0, find_trailer(file, size)
     while at < size and at != stop:
         key, inside = window.varint(at, size)
         if key != 1 << 3 | BYTES:
@@ -119,7 +119,7 @@ def _is_text(content_bytes: bytes) -> bool:
         return False
 
 
-def begins(start: bytes) -> bool:
+def is_checkpoint_start(start: bytes) -> bool:
     """Whether a file with these first bytes is such a checkpoint: it has an entry, its name, and the field after it."""
     numbers, at = [], 0
     for _ in range(4):

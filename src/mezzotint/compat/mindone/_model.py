@@ -8,9 +8,9 @@ from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.mindone import _optim
 from mezzotint.compat.mindone._config import Config, Node, as_list, flag_of
 from mezzotint.compat.mindone._targets import BASE, REFINER, SIZES
-from mezzotint.settings.reading.yaml_rules import Place
+from mezzotint.settings.reading.yaml_rules import KeyPath
 
-_HERE = ("model", "params")
+_MODEL_PATH = ("model", "params")
 _SIZE_KEYS = ("original_size_as_tuple", "crop_coords_top_left", "target_size_as_tuple")
 _REFINER_KEYS = ("original_size_as_tuple", "crop_coords_top_left", "aesthetic_score")
 _CLIP, _OPEN_CLIP, _NUMBERS = "FrozenCLIPEmbedder", "FrozenOpenCLIPEmbedder2", "ConcatTimestepEmbedderND"
@@ -35,7 +35,7 @@ def model(config: Config, *, is_inference: bool = False) -> None:
         return
     config.draft.set("model.family", "sdxl", engine.flag())
     if "scale_factor" not in engine.written:
-        config.draft.note(engine.flag(), "scale_factor is not given; SDXL's 0.13025 is used, there 1")
+        config.draft.note(engine.flag(), "scale_factor is not given; SDXL's 0.13025 is used, in MindONE 1")
     _set_network(config)
     _set_autoencoder(config, engine)
     _set_conditioner(config)
@@ -46,7 +46,7 @@ def model(config: Config, *, is_inference: bool = False) -> None:
 
 
 def _set_network(config: Config) -> None:
-    node, draft = config.require((*_HERE, "network_config"), "denoising network"), config.draft
+    node, draft = config.require((*_MODEL_PATH, "network_config"), "denoising network"), config.draft
     if node is None:
         return
     _set_sizes(draft, node)
@@ -59,14 +59,14 @@ def _set_network(config: Config) -> None:
         return
     draft.set("model.attention", _ATTENTION[node[key]], node.flag(key))
     if node[key] == "vanilla":
-        what = "is the plain formula; flash-attention computes the same with much less memory"
-        draft.note(node.flag(key), what)
+        message = "is the plain formula; flash-attention computes the same with much less memory"
+        draft.note(node.flag(key), message)
 
 
 def _set_sizes(draft: Draft, node: Node) -> None:
     """Checks the sizes of the network, which the weights decide, and sets a smaller depth."""
     written = {key: node[key] for key in (*SIZES, "transformer_depth") if key in node.written}
-    if any(all(known.get(key) == value for key, value in written.items()) for known in (BASE, REFINER)):
+    if any(all(sizes.get(key) == value for key, value in written.items()) for sizes in (BASE, REFINER)):
         return
     different = [key for key, value in written.items() if key != "transformer_depth" and BASE.get(key) != value]
     if different:
@@ -84,9 +84,9 @@ def _set_sizes(draft: Draft, node: Node) -> None:
 
 def _set_autoencoder(config: Config, engine: Node) -> None:
     draft = config.draft
-    node = config.require((*_HERE, "first_stage_config"), "autoencoder")
+    node = config.require((*_MODEL_PATH, "first_stage_config"), "autoencoder")
     if node is not None and node["lossconfig"]:
-        config.node((*node.inside, "lossconfig"), "placeholder")
+        config.node((*node.params_path, "lossconfig"), "placeholder")
     if draft.text("ms_amp_level") == "O0":
         return
     is_exact, flag = bool(engine["disable_first_stage_amp"]), engine.flag("disable_first_stage_amp")
@@ -103,13 +103,13 @@ def _set_autoencoder(config: Config, engine: Node) -> None:
 
 
 def _set_conditioner(config: Config) -> None:
-    node = config.require((*_HERE, "conditioner_config"), "conditioner")
+    node = config.require((*_MODEL_PATH, "conditioner_config"), "conditioner")
     if node is None:
         return
-    place = (*node.inside, "emb_models")
-    embedders = list(config.nodes(place, "embedder"))
-    if not embedders or len(embedders) < len(as_list(config.at(place) or [])):
-        if config.at(place) is None:
+    embedders_path = (*node.params_path, "emb_models")
+    embedders = list(config.nodes(embedders_path, "embedder"))
+    if not embedders or len(embedders) < len(as_list(config.at(embedders_path) or [])):
+        if config.at(embedders_path) is None:
             node.refuse("emb_models", "is missing", "see the shipped YAML files", "E1017")
         return
     text = [one for one in embedders if one.name != _NUMBERS]
@@ -117,11 +117,11 @@ def _set_conditioner(config: Config) -> None:
     names, keys = tuple(one.name for one in text), tuple(_key(config, one) for one in sizes)
     fits = (names, keys) in (((_CLIP, _OPEN_CLIP), _SIZE_KEYS), ((_OPEN_CLIP,), _REFINER_KEYS))
     if not fits or embedders[: len(text)] != text:
-        what = (
+        message = (
             "SDXL needs the text of its two encoders, then original size, crop and target size; its refiner that of "
             f"OpenCLIP, original size, crop and aesthetic score; in this order. Got {', '.join((*names, *keys))}"
         )
-        node.refuse("emb_models", what, code="E1081")
+        node.refuse("emb_models", message, code="E1081")
         return
     for one in sizes:
         if one["outdim"] != 256:
@@ -129,12 +129,12 @@ def _set_conditioner(config: Config) -> None:
     _set_trained_parts(config, node, text)
     _set_dropout(config, text, sizes)
     if text[0].name == _CLIP and text[0]["version"] != _TOKENIZER:
-        what = f"the tokenizer of {_TOKENIZER} is used, which ships with Mezzotint"
-        config.draft.note(text[0].flag("version"), what)
+        message = f"the tokenizer of {_TOKENIZER} is used, which ships with Mezzotint"
+        config.draft.note(text[0].flag("version"), message)
 
 
 def _key(config: Config, node: Node) -> str:
-    key = config.at((*node.place, "input_key")) or config.at((*node.place, "input_keys"))
+    key = config.at((*node.key_path, "input_key")) or config.at((*node.key_path, "input_keys"))
     return str(key[0] if isinstance(key, list) and key else key)
 
 
@@ -142,29 +142,33 @@ def _set_trained_parts(config: Config, conditioner: Node, text: Sequence[Node]) 
     parts = {_CLIP: "text_encoder", _OPEN_CLIP: "text_encoder_2"}
     trained, flags = ["denoiser"], []
     for one in text:
-        place = (*one.place, "is_trainable")
-        if config.at(place) and one["freeze"]:
-            what = f"{one.name} is not trained, because its `freeze` is True; write freeze: False"
-            config.draft.note(flag_of(place), what)
-        elif config.at(place):
+        key_path = (*one.key_path, "is_trainable")
+        if config.at(key_path) and one["freeze"]:
+            message = f"{one.name} is not trained, because its `freeze` is True; write freeze: False"
+            config.draft.note(flag_of(key_path), message)
+        elif config.at(key_path):
             trained.append(parts[one.name])
-            flags.append(flag_of(place))
+            flags.append(flag_of(key_path))
     config.draft.set("model.train", trained, *(flags or [conditioner.flag()]))
 
 
 def _set_dropout(config: Config, text: Sequence[Node], sizes: Sequence[Node]) -> None:
     """Sets caption dropout from the ucg_rate of the embedders."""
-    drops = [(config.at((*one.place, "ucg_rate")) or 0.0, config.at((*one.place, "legacy_ucg_value"))) for one in text]
-    place = (*text[0].place, "ucg_rate")
+    drops = [
+        (config.at((*one.key_path, "ucg_rate")) or 0.0, config.at((*one.key_path, "legacy_ucg_value"))) for one in text
+    ]
+    key_path = (*text[0].key_path, "ucg_rate")
     rate, legacy = drops[0]
-    if any(config.at((*one.place, "ucg_rate")) for one in sizes) or any(one != drops[0] for one in drops):
-        config.refuse(place, "must be the same for all text encoders, and 0 for sizes", code="E1081")
+    if any(config.at((*one.key_path, "ucg_rate")) for one in sizes) or any(one != drops[0] for one in drops):
+        config.refuse(key_path, "must be the same for all text encoders, and 0 for sizes", code="E1081")
     elif rate and (not isinstance(rate, (int, float)) or not 0 <= rate <= 1 or legacy not in (None, "")):
-        config.refuse(place, f"must be a share from 0 to 1 with an empty legacy_ucg_value, got {rate}", code="E1017")
+        config.refuse(key_path, f"must be a share from 0 to 1 with an empty legacy_ucg_value, got {rate}", code="E1017")
     elif rate:
         dropped = "empty" if legacy == "" else "zeros"
-        config.draft.set_all({"data.captions.dropout": float(rate), "data.captions.dropped": dropped}, flag_of(place))
-        config.draft.note(flag_of(place), "states and pooled text are dropped together")
+        config.draft.set_all(
+            {"data.captions.dropout": float(rate), "data.captions.dropped": dropped}, flag_of(key_path)
+        )
+        config.draft.note(flag_of(key_path), "states and pooled text are dropped together")
 
 
 # the objective
@@ -172,22 +176,22 @@ def _set_dropout(config: Config, text: Sequence[Node], sizes: Sequence[Node]) ->
 
 def _set_diffusion(config: Config, *, is_inference: bool) -> None:
     """Sets the loss and its noise levels; for an inference YAML only the prediction."""
-    denoiser = config.require((*_HERE, "denoiser_config"), "denoiser")
-    loss = None if is_inference else config.require((*_HERE, "loss_fn_config"), "loss")
+    denoiser = config.require((*_MODEL_PATH, "denoiser_config"), "denoiser")
+    loss = None if is_inference else config.require((*_MODEL_PATH, "loss_fn_config"), "loss")
     if denoiser is None or (loss is None and not is_inference):
         return
-    sigmas = _inside_or(config, loss, "sigma_sampler_config", _HERE, "sigma sampler")
-    scaling = config.require((*denoiser.inside, "scaling_config"), "scaling")
+    sigmas = _inside_or(config, loss, "sigma_sampler_config", _MODEL_PATH, "sigma sampler")
+    scaling = config.require((*denoiser.params_path, "scaling_config"), "scaling")
     if scaling is None or loss is None:
         if scaling is not None:
             config.draft.set("model.prediction", _PREDICTIONS[scaling.name], scaling.flag())
         return
-    weighting = _inside_or(config, loss, "loss_weighting_config", denoiser.inside, "weighting")
+    weighting = _inside_or(config, loss, "loss_weighting_config", denoiser.params_path, "weighting")
     if sigmas is None or weighting is None:
         return
     for node in (denoiser, sigmas):
         if node.values.get("discretization_config") is not None:
-            config.node((*node.inside, "discretization_config"), "table of sigmas")
+            config.node((*node.params_path, "discretization_config"), "table of sigmas")
     if sigmas.name == "DiscreteSamplingForZero3":
         _optim.set_sharding(sigmas, parameters=True)
     _set_prediction(config.draft, denoiser, scaling, sigmas)
@@ -195,11 +199,11 @@ def _set_diffusion(config: Config, *, is_inference: bool) -> None:
     _set_loss(config.draft, loss)
 
 
-def _inside_or(config: Config, loss: Node | None, key: str, outside: Place, role: str) -> Node | None:
+def _inside_or(config: Config, loss: Node | None, key: str, outside: KeyPath, role: str) -> Node | None:
     """An object inside the loss, as in Stability's files, or inside `outside`."""
     if loss is None:
         return None
-    inside = (*loss.inside, key)
+    inside = (*loss.params_path, key)
     return config.require(inside if config.at(inside) is not None else (*outside, key.removeprefix("loss_")), role)
 
 
@@ -209,11 +213,11 @@ def _set_prediction(draft: Draft, denoiser: Node, scaling: Node, sigmas: Node) -
     is_quantized = denoiser.name == "DiscreteDenoiser" and bool(denoiser["quantize_c_noise"])
     is_free = sigmas.name == "EDMSampling"
     if is_quantized and takes_sigma:
-        what = f"passes timesteps, but {scaling.name} needs a logarithm of sigma"
-        denoiser.refuse("", what, "write Denoiser, or quantize_c_noise: False", "E1081")
+        message = f"passes timesteps, but {scaling.name} needs a logarithm of sigma"
+        denoiser.refuse("", message, "write Denoiser, or quantize_c_noise: False", "E1081")
     if not is_quantized and not takes_sigma:
-        what = f"passes sigmas, but with {scaling.name} SDXL's network needs timesteps"
-        denoiser.refuse("", what, "write DiscreteDenoiser", "E1081")
+        message = f"passes sigmas, but with {scaling.name} SDXL's network needs timesteps"
+        denoiser.refuse("", message, "write DiscreteDenoiser", "E1081")
     if is_free and denoiser.name == "DiscreteDenoiser":
         sigmas.refuse(
             "", "samples any sigma, but DiscreteDenoiser supports only 1000 of them", "write Denoiser", "E1081"

@@ -33,14 +33,14 @@ def optim(config: Config, batch_size: int) -> None:
 
 
 def _set_optimizer(config: Config, section: Node) -> None:
-    node, draft, flag = config.node((*section.place, "optimizer_config"), "optimizer"), config.draft, section.flag
+    node, draft, flag = config.node((*section.key_path, "optimizer_config"), "optimizer"), config.draft, section.flag
     if node is None and section["optimizer_config"] is not None:
         return
     if node is None or node.name == "SGD":
         values = {"optim.optimizer.kind": "library", "optim.optimizer.class_name": "torch.optim.SGD"}
         draft.set_all(values, flag("optimizer_config"))
     if node is None:
-        draft.note(flag("optimizer_config"), "is not given; plain SGD is used, as there")
+        draft.note(flag("optimizer_config"), "is not given; plain SGD is used, as in MindONE")
     elif node.name == "SGD":
         options = {key: node[key] for key in ("momentum", "dampening", "nesterov") if key in node.written}
         if options:
@@ -76,7 +76,7 @@ def set_sharding(node: Node, *, parameters: bool, size: int | None = None) -> No
 
 def _set_schedule(config: Config, section: Node) -> float:
     """Sets the schedule; returns the peak as a multiple of the base rate."""
-    node = config.node((*section.place, "scheduler_config"), "scheduler")
+    node = config.node((*section.key_path, "scheduler_config"), "scheduler")
     peak, schedule = _read_schedule(node) if node else (1.0, {"kind": "constant", "warmup_steps": 0})
     flag = node.flag() if node else section.flag("scheduler_config")
     config.draft.set_all({f"optim.schedule.{key}": value for key, value in schedule.items()}, flag)
@@ -101,8 +101,8 @@ def _read_schedule(node: Node) -> tuple[float, dict[str, Any]]:
         return 1.0, {"kind": "constant", "warmup_steps": steps}
     peak, start, floor = node["lr_max"], node["lr_start"], node["lr_min"]
     if peak <= 0 or not 0 <= start <= peak or not 0 <= floor <= peak:
-        what = "lr_start and lr_min must be between 0 and lr_max, which must be above 0"
-        node.refuse("lr_max", what, code="E1017")
+        message = "lr_start and lr_min must be between 0 and lr_max, which must be above 0"
+        node.refuse("lr_max", message, code="E1017")
         return 1.0, {}
     schedule = {"kind": "cosine", "warmup_steps": steps, "warmup_from": start / peak, "floor": floor / peak}
     if node["max_decay_steps"] > 0:

@@ -1,4 +1,4 @@
-"""The flags of MindONE's `train.py` for SDXL, with their defaults there."""
+"""The flags of MindONE's `train.py` for SDXL, with its defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mezzotint.compat.kit.dialect import ignored, refused, row
 CACHE = "./cache_data"
 """The default folder of a cache."""
 WEIGHT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
-NO_CLOUD = "runs on the local machine; copy the files there yourself"
+NO_CLOUD = "runs on the local machine; copy the files to it yourself"
 NO_SINK = ("data_sink", "without --data_sink True it has no effect")
 NO_CONFIG = "configs/training/sd_xl_base_finetune_lora.yaml"
 
@@ -39,7 +39,7 @@ _UPDATE = (
     row("use_ema", False, "optim.ema.rule", "0.9999 (1 - exp(-u/2000)) after u steps", on="saturating", off="none",
         fixed={"optim.ema.decay": 0.9999}),
     row("per_batch_size", int, "data.batch_size",
-        "per card there, overrides data.per_batch_size of the YAML; multiplied by the cards once"),
+        "per card in MindONE, overrides data.per_batch_size of the YAML; multiplied by the cards once"),
     row("scale_lr", False, "optim.lr", "the rate times cards, batch and accumulation"),
 )  # fmt: skip
 

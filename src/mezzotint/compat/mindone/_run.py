@@ -116,7 +116,7 @@ def _set_precision(draft: Draft) -> None:
         if not is_half:
             draft.note("param_fp16", "with --ms_amp_level O0 weights stay float32")
     if is_half and draft.values["overflow_still_update"]:
-        draft.note("overflow_still_update", "a non-finite step never changes weights; there, it does")
+        draft.note("overflow_still_update", "a non-finite step never changes weights; in MindONE, it does")
 
 
 def _set_memory(draft: Draft) -> None:
@@ -133,8 +133,8 @@ def _set_memory(draft: Draft) -> None:
         draft.set("run.runtime", "auto", "is_parallel")
     processes = draft.launched.processes
     if processes > 1 and not draft.values["is_parallel"]:
-        what = f"is False, but {processes} processes are running"
-        draft.refuse("is_parallel", what, "write --is_parallel True", "E1083")
+        message = f"is False, but {processes} processes are running"
+        draft.refuse("is_parallel", message, "write --is_parallel True", "E1083")
 
 
 def _set_saving(draft: Draft) -> None:
@@ -142,7 +142,7 @@ def _set_saving(draft: Draft) -> None:
     if draft.is_given("max_num_ckpt"):
         draft.note("max_num_ckpt", "it limits checkpoints; all exported models in weights/ are kept")
     if draft.integer("gradient_accumulation_steps") > 1:
-        draft.note("gradient_accumulation_steps", "intervals are in batches there, and are divided by it here")
+        draft.note("gradient_accumulation_steps", "intervals are in batches in MindONE, and are divided by it")
 
 
 def _set_samples(draft: Draft) -> None:

@@ -28,7 +28,7 @@ def _refused(role: str, why: str, *names: str) -> dict[str, Target]:
     return {name: Target(role, refused=why) for name in names}
 
 
-def _unread(about: str = "it is not used, there as here", **defaults: Any) -> dict[str, Param]:
+def _unread(about: str = "it is not used, as in MindONE", **defaults: Any) -> dict[str, Param]:
     """Keys of any kind that have no effect."""
     return {key: replace(one, kind="any") for key, one in ignored(about, **defaults).items()}
 
@@ -82,7 +82,7 @@ _CLIP = {
     "layer_idx": Param("any", 11, only=(11,), about="SDXL uses the states before the last of twelve layers"),
     **ignored(TOKENS, max_length=77),
     **params(freeze=True),
-    **ignored("it is not used, there as here", always_return_pooled=False, device=None),
+    **ignored("it is not used, as in MindONE", always_return_pooled=False, device=None),
 }
 _OPEN_CLIP = {
     **params(arch="ViT-bigG-14-Text"),
@@ -111,7 +111,7 @@ _LEGACY = {
     **only("it is the length of SDXL's schedule", num_timesteps=1000),
 }
 _LOSS = {
-    "type": Param("text", "l2", only=("l2", "l1"), about="there is no other loss, there as here"),
+    "type": Param("text", "l2", only=("l2", "l1"), about="there is no other loss, as in MindONE"),
     "loss_type": Param("text", "l2", only=("l2", "l1"), about="there is no other loss"),
     **params(offset_noise_level=0.0),
     "batch2model_keys": Param("any", None, only=(None, []), about="the network's inputs are only text and sizes"),
@@ -162,7 +162,7 @@ _DIFFUSION: dict[str, Target] = {
 }
 
 _ADAM = params(beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=1e-6)
-_VERBOSE = ignored("it is not used, there as here", verbosity_interval=0)
+_VERBOSE = ignored("it is not used, as in MindONE", verbosity_interval=0)
 _CYCLES = {**params(warm_up_steps=list, f_min=list, f_max=list, f_start=list, cycle_lengths=list), **_VERBOSE}
 _OPTIMIZERS: dict[str, Target] = {
     "AdamWeightDecay": Target("optimizer", _ADAM),

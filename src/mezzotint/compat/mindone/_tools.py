@@ -102,7 +102,7 @@ _SAMPLE = (
     row("sigma_max", 80.0, "sample.sigma_max", "with EDMDiscretization"),
     row("rho", 7.0, "sample.rho", "with EDMDiscretization"),
     row("sample_step", 40, "--steps sample.steps", "clamped to 1 to 1000"),
-    _ignored("num_rows", 1, "num_cols is used, there as here"),
+    _ignored("num_rows", 1, "num_cols is used, as in MindONE"),
     row("num_cols", 1, "", "images per prompt, with consecutive seeds, 10 at most"),
     row("seed", 42, "--seed", "of the first image"),
     ignored("deterministic", True, "a seed always gives the same image"),
@@ -171,8 +171,8 @@ def _read_config(draft: Draft) -> tuple[bool, Mapping[str, str]]:
     either, from its name."""
     name = draft.text("config")
     path = Path(name).expanduser()
-    if what := outside.describe_file_kind(path):
-        draft.refuse("config", f"{name}: {what}", "give a YAML file", "E1017")
+    if file_kind := outside.describe_file_kind(path):
+        draft.refuse("config", f"{name}: {file_kind}", "give a YAML file", "E1017")
         return False, {}
     if not path.is_file():
         path = SHIPPED / path.name
@@ -201,12 +201,12 @@ def _prompt_options(draft: Draft, *, is_refiner: bool) -> list[str]:
     is_file = len(prompt) < 250 and path.is_file()
     if is_file and path.suffix != ".txt":
         draft.refuse("prompt", f"{prompt} is a file", "a file with one prompt per line must end in .txt", "E1017")
-    words = [f"--file={prompt}" if is_file else f"--prompt={prompt}"]
+    options = [f"--file={prompt}" if is_file else f"--prompt={prompt}"]
     if is_refiner:
-        return [*words, "sample.unconditional=caption", *([f"--negative={negative}"] if negative else [])]
+        return [*options, "sample.unconditional=caption", *([f"--negative={negative}"] if negative else [])]
     if negative:
-        draft.note("negative_prompt", "the base model does not use a negative prompt, there as here")
-    return [*words, "sample.unconditional=zeros"]
+        draft.note("negative_prompt", "the base model does not use a negative prompt, as in MindONE")
+    return [*options, "sample.unconditional=zeros"]
 
 
 def _number_options(draft: Draft) -> list[str]:
@@ -221,10 +221,10 @@ def _number_options(draft: Draft) -> list[str]:
     seeds = [draft.integer("seed") + number for number in range(min(10, max(1, count)))]
     sampler = draft.text("sampler")
     if sampler == "LinearMultistepSampler":
-        draft.note("sampler", "each step is made once; there, twice by mistake")
+        draft.note("sampler", "each step is made once; in MindONE, twice by mistake")
     is_img2img = draft.text("task") == "img2img"
     if is_img2img and "sd_xl_base_ratios" in draft.named:
-        draft.note("sd_xl_base_ratios", "img2img keeps the size of the image, there as here")
+        draft.note("sd_xl_base_ratios", "img2img keeps the size of the image, as in MindONE")
     return [
         *([] if is_img2img else [f"--size={width}x{height}"]),
         f"--steps={steps}", f"--guidance={scale:g}", f"--solver={SAMPLERS[sampler]}",
@@ -235,31 +235,31 @@ def _number_options(draft: Draft) -> list[str]:
 def _noise_level_options(draft: Draft) -> list[str]:
     kind, levels = draft.text("discretization"), ("sigma_min", "sigma_max", "rho")
     if kind == "EDMDiscretization":
-        words = ["sample.sigmas=edm", *_setting_words(draft, *levels)]
+        options = ["sample.sigmas=edm", *_setting_words(draft, *levels)]
     else:
-        words = [f"--spacing={'leading' if kind == 'DiffusersDDPMDiscretization' else 'stability'}"]
+        options = [f"--spacing={'leading' if kind == 'DiffusersDDPMDiscretization' else 'stability'}"]
         for flag in levels:
             if flag in draft.named:
                 draft.note(flag, "is for --discretization EDMDiscretization")
     if draft.values["thresholding"]:
-        words += _setting_words(draft, "dynamic_thresholding_ratio", "sample_max_value")
-    return words
+        options += _setting_words(draft, "dynamic_thresholding_ratio", "sample_max_value")
+    return options
 
 
 def _conditioning_options(draft: Draft) -> list[str]:
     """Settings for sizes and scores that are passed to the model, if they differ from those of the image."""
-    words = []
+    options = []
     for name, flags in (("original_size", _NUMBERS[:2]), ("target_size", _NUMBERS[2:4])):
         pair = [draft.values[flag] for flag in flags]
         if None not in pair:
-            words.append(f"sample.micro_conditioning.{name}=[{pair[0]},{pair[1]}]")
+            options.append(f"sample.micro_conditioning.{name}=[{pair[0]},{pair[1]}]")
         elif pair != [None, None]:
             draft.refuse(flags[pair.index(None)], "is missing; the other side is given", code="E1017")
     corner = [draft.values[flag] for flag in _NUMBERS[4:]]
     if corner != [None, None]:
-        words.append(f"sample.micro_conditioning.crop_top_left=[{corner[0] or 0},{corner[1] or 0}]")
+        options.append(f"sample.micro_conditioning.crop_top_left=[{corner[0] or 0},{corner[1] or 0}]")
     scores = ("aesthetic_score", "negative_aesthetic_score")
-    return words + _setting_words(draft, *(flag for flag in scores if flag in draft.named))
+    return options + _setting_words(draft, *(flag for flag in scores if flag in draft.named))
 
 
 def _image_options(draft: Draft) -> list[str]:
@@ -275,12 +275,12 @@ def _image_options(draft: Draft) -> list[str]:
 
 def _compute_options(draft: Draft, read: Mapping[str, str]) -> list[str]:
     """read: settings from the YAML."""
-    words = ["model.family=sdxl", *(f"{path}={read[path]}" for path in ("model.prediction",) if path in read)]
+    options = ["model.family=sdxl", *(f"{path}={read[path]}" for path in ("model.prediction",) if path in read)]
     if draft.text("ms_amp_level") != "O0":
-        words += ["run.precision=fp16", "run.frozen_dtype=same", f"run.vae_dtype={read.get('run.vae_dtype', 'fp32')}"]
+        options += ["run.precision=fp16", "run.frozen_dtype=same", f"run.vae_dtype={read.get('run.vae_dtype', 'fp32')}"]
     if draft.text("device_target") == "CPU":
-        words.append("run.device=cpu")
-    return words
+        options.append("run.device=cpu")
+    return options
 
 
 TOOLS = (

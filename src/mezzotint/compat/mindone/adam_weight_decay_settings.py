@@ -13,7 +13,7 @@ class AdamWeightDecay(Adam):
     steps (at β₂ 0.98 the first is 0.7 times the rate, at 0.999 three times)."""
 
     allows_sharding: ClassVar[bool] = True
-    state_words: ClassVar[str] = "two moments"
+    state_description: ClassVar[str] = "two moments"
 
     kind: Annotated[Literal["adam-weight-decay"], KIND, NEVER] = "adam-weight-decay"
     eps: Eps = 1e-6

@@ -47,16 +47,16 @@ def read_samples(source: Source) -> Iterator[Item]:
     tables = [name for name in source.listing.names if name.endswith(".csv")]
     names = _names_in_tables(source, tables) if tables else _names_of_files(existing)
     seen: dict[str, int] = {}
-    for place, name in names:
+    for location, name in names:
         missing = [f"{folder}/{name}{SUFFIX}" for folder in FOLDERS if f"{folder}/{name}{SUFFIX}" not in existing]
         if missing:
-            yield Skipped(source.prefix + place, f"no {', no '.join(missing)}")
+            yield Skipped(source.prefix + location, f"no {', no '.join(missing)}")
             continue
         seen[name] = seen.get(name, 0) + 1
         try:
             yield _sample(source, name, seen[name])
         except DatasetError as error:
-            yield Skipped(source.prefix + place, error.message)
+            yield Skipped(source.prefix + location, error.message)
     repeated = [name for name, count in seen.items() if count > 1]
     if repeated:
         shown = format_names(sorted(repeated), 10)

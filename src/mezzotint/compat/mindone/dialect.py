@@ -33,9 +33,9 @@ def compute(draft: Draft) -> None:
     config = _read_config(draft)
     if config is None:
         return
-    known = {"version", "model", "optim", "data"}
-    for key in sorted(config.tree.keys() - known):
-        config.refuse((key,), "unknown section", f"known sections: {', '.join(sorted(known))}", "E1016")
+    sections = {"version", "model", "optim", "data"}
+    for key in sorted(config.tree.keys() - sections):
+        config.refuse((key,), "unknown section", f"known sections: {', '.join(sorted(sections))}", "E1016")
     _model.model(config)
     section = _data.data(config)
     _optim.optim(config, _run.batch_size(config, section))
@@ -48,8 +48,8 @@ def _read_config(draft: Draft) -> Config | None:
     """The YAML of --config: the file, or, if it does not exist, the shipped file of its name."""
     name = draft.text("config")
     path = Path(name).expanduser()
-    if what := outside.describe_file_kind(path):
-        draft.refuse("config", f"{name}: {what}", "give a YAML file", "E1017")
+    if file_kind := outside.describe_file_kind(path):
+        draft.refuse("config", f"{name}: {file_kind}", "give a YAML file", "E1017")
         return None
     if not path.is_file():
         shipped = SHIPPED / f"{_stem(name)}.yaml"
@@ -74,16 +74,20 @@ def _stem(name: str) -> str:
 
 
 def _refuse_config(draft: Draft, name: str) -> None:
-    known = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+    shipped_names = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
     if not draft.is_given("config"):
-        draft.refuse("config", f"is missing; its default, {NO_CONFIG}, is for LoRA", f"these ship: {known}", "E1017")
+        draft.refuse(
+            "config", f"is missing; its default, {NO_CONFIG}, is for LoRA", f"these ship: {shipped_names}", "E1017"
+        )
         return
     kinds = {"lora": "LoRA", "dreambooth": "DreamBooth", "controlnet": "ControlNet", "textual_inversion": "inversion"}
     kind = next((kind for word, kind in kinds.items() if word in name), "")
     if kind:
-        draft.refuse("config", f"{name} does not exist, and {kind} is not supported yet", f"these ship: {known}")
+        draft.refuse(
+            "config", f"{name} does not exist, and {kind} is not supported yet", f"these ship: {shipped_names}"
+        )
     else:
-        draft.refuse("config", f"{name} does not exist", f"these ship: {known}", "E1017")
+        draft.refuse("config", f"{name} does not exist", f"these ship: {shipped_names}", "E1017")
 
 
 DIALECT = Dialect(

@@ -129,8 +129,8 @@ def _read_entries(path: Path, file: BinaryIO) -> Iterator[tuple[str, StoredTenso
 def _expected_bytes(value: Value) -> int:
     """Bytes of a tensor from its dimensions and type; without dimensions, or with a single 0, it may be one number."""
     if value.kind not in _TYPES:
-        known = ", ".join(_TYPES)
-        raise Damaged(f"{value.name!r} is of type {value.kind!r}; known types: {known}", value.at)
+        supported = ", ".join(_TYPES)
+        raise Damaged(f"{value.name!r} is of type {value.kind!r}; known types: {supported}", value.at)
     number = _TYPES[value.kind][1].itemsize
     return number if value.dims == (0,) and value.size else math.prod(value.dims) * number
 
@@ -175,7 +175,7 @@ def _require_checksum(path: Path, identity: tuple[int, int, int, int]) -> None:
     """Verifies a checksum. `identity` is part of the cache's key: a changed file is verified again."""
     with _open(path) as file:
         handle, size = file.fileno(), identity[0]
-        begin = wire.trailer(handle, size)
+        begin = wire.find_trailer(handle, size)
         if begin is None or max((value.end for value in wire.values(handle, size)), default=0) > begin:
             return
         computed = 0

@@ -9,6 +9,6 @@ _ENCRYPTED = (b"\xd8\x5e\x3a\x7f", b"\xd9\x5e\x3a\x7f", b"\xda\x5e\x3a\x7f")
 
 SPEC = WeightsFormatSpec(
     suffix=".ckpt",
-    recognises=wire.begins,
+    recognises=wire.is_checkpoint_start,
     unreadable=((_ENCRYPTED, "it is an encrypted MindSpore checkpoint; save it again without a key"),),
 )

@@ -44,23 +44,23 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
     WeightsError for an unreadable file.
     """
     mine = _moments(update)
-    there = {name.removeprefix(PREFIX).replace("._backbone", ""): name for name in mindspore_format.read_header(path)}
-    places: dict[str, tuple[Entry, str]] = {}
+    stored = {name.removeprefix(PREFIX).replace("._backbone", ""): name for name in mindspore_format.read_header(path)}
+    sources: dict[str, tuple[Entry, str]] = {}
     for part, entry in _entries(update, family):
         for theirs, ours in _MOMENTS.items():
-            if theirs + entry.foreign in there:
-                places[there[theirs + entry.foreign]] = entry, f"{ours}{part}/"
+            if theirs + entry.foreign in stored:
+                sources[stored[theirs + entry.foreign]] = entry, f"{ours}{part}/"
     misshapen: list[str] = []
     restored: set[str] = set()
     with torch.no_grad():
-        for name, tensor in mindspore_format.read(path, places.keys()):
-            entry, start = places[name]
+        for name, tensor in mindspore_format.read(path, sources.keys()):
+            entry, start = sources[name]
             for ours, value in entry.to_ours(tensor).items():
-                place = mine.get(f"{start}{ours}")
-                if place is not None and place.shape != value.shape:
-                    misshapen.append(f"{ours} ({_shape(value)} there, {_shape(place)} here)")
-                elif place is not None:
-                    place.copy_(value)
+                moment = mine.get(f"{start}{ours}")
+                if moment is not None and moment.shape != value.shape:
+                    misshapen.append(f"{ours} ({_shape(value)} in the file, {_shape(moment)} in the model)")
+                elif moment is not None:
+                    moment.copy_(value)
                     restored.add(f"{start}{ours}")
         if not restored:
             raise RecipeError(
@@ -68,21 +68,21 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
                 f"model, or is not an optimizer file of MindONE, whose names start with {PREFIX}adam_m.",
                 code="E1076",
             )
-        counts = mindspore_format.read(path, [there["global_step"]]) if "global_step" in there else ()
+        counts = mindspore_format.read(path, [stored["global_step"]]) if "global_step" in stored else ()
         updates = [int(count.reshape(-1)[0]) for _, count in counts]
         if updates:
             update.applied.fill_(float(updates[0]))
     after = f" after {updates[0]:,} updates" if updates else ", without their count"
     sentences = [f"run.start.optimizer: {len(restored):,} moments from {path}{after}"]
     absent = sorted({name.partition("/")[2] for name in mine.keys() - restored})
-    untrained = [name for name in there if name.startswith(tuple(_MOMENTS)) and there[name] not in places]
-    for names, words in (
+    untrained = [name for name in stored if name.startswith(tuple(_MOMENTS)) and stored[name] not in sources]
+    for names, outcome in (
         (absent, "start at zero, because the file does not have them"),
         (misshapen, "start at zero, because they have another shape"),
         (untrained, "of the file belong to parameters that are not trained"),
     ):
         if names:
-            sentences.append(f"  {len(names):,} {words}: {format_names(names, 5)}")
+            sentences.append(f"  {len(names):,} {outcome}: {format_names(names, 5)}")
     return [*sentences, "  not in such a file: the average, the loss scale, held-out measurements; they start again"]
 
 

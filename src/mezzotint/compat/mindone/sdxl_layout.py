@@ -2,7 +2,7 @@
 
 The names are Stability's except for their last part: `gamma` and `beta` are the weight and the bias of a norm, and
 `embedding_table` is an embedding's weight. Shapes are the same. In MindONE these names decide which tensors have weight
-decay: `decays`.
+decay: `has_weight_decay`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def plain_name(name: str) -> str:
     return re.sub(r"^stage[12]\.", "model.", name.replace("._backbone", ""))
 
 
-def decays(name: str) -> bool:
+def has_weight_decay(name: str) -> bool:
     """Whether MindONE's optimizers apply weight decay to a tensor of Stability's name.
 
     They search for `norm` and `bias` in MindSpore's name, in which the bias of a norm is `beta`: norms in numbered
@@ -59,11 +59,11 @@ def decays(name: str) -> bool:
 def entries(part: str, names: Sequence[str], *, refiner: bool = False) -> Iterator[Entry]:
     """Yields the entries of a part, from the names of its parameters in the network. Raises KeyError for a part or
     names that such a model does not have."""
-    component, known, level = _COMPONENTS[part]
+    component, required_name, level = _COMPONENTS[part]
     # names of the network may lack the first level of the names in the file
     written = {name if name.startswith(_LEVELS) else level + name: name for name in names}
-    if known not in written:
-        raise KeyError(known)
+    if required_name not in written:
+        raise KeyError(required_name)
     parts = (LAYOUT.variants[0] if refiner else LAYOUT).parts
     for entry in parts[component][0].table(list(written)).entries:
         yield replace(entry, ours=tuple(written[name] for name in entry.ours))
@@ -73,7 +73,7 @@ def undecayed(part: str, names: Sequence[str]) -> Iterator[str]:
     """Yields the parameters of a part that MindONE's optimizers exclude from weight decay. Raises KeyError as
     `entries`."""
     for entry in entries(part, names):
-        if not decays(stability_name(entry.foreign)):
+        if not has_weight_decay(stability_name(entry.foreign)):
             yield from entry.ours
 
 

@@ -27,7 +27,7 @@ def list_files(path: Path, _settings: DataSettings) -> Listing:
     tables = [name for name in listing.names if is_table(name)]
     direct = [name for name in tables if "/" not in name]
     if not direct:
-        deeper = f"{', '.join(tables[:5])} is deeper: give that folder as data.path" if tables else "put one there"
+        deeper = f"{', '.join(tables[:5])} is deeper: give that folder as data.path" if tables else "put one into it"
         raise DatasetError(
             f"{listing.root}: no .csv file with the columns dir and text directly in it; {deeper}, or set "
             "data.format=image-folder for captions next to the images",

@@ -103,18 +103,18 @@ def _write_other_parts(
             model_folder.copy_component(files.part(part).where.parent, folder / part)
 
     classes = {}
-    if "vae" in files.there:
+    if "vae" in files.existing_parts:
         write_part("vae", "causal_vae")
         classes["vae"] = ["opensora", "CausalVAEModel"]
     if files.own_text:
         write_part("text_encoder", "t5_text")
         classes |= {"text_encoder": ["transformers", "T5EncoderModel"], "tokenizer": ["transformers", "T5Tokenizer"]}
-        words = files.tokenizer_folder
-        if words is not None and words != files.part("text_encoder").where.parent:
+        tokenizer_folder = files.tokenizer_folder
+        if tokenizer_folder is not None and tokenizer_folder != files.part("text_encoder").where.parent:
             (folder / "tokenizer").mkdir()
             for name in t5.TOKENIZER_FILES:
-                if (words / name).is_file():
-                    shutil.copyfile(words / name, folder / "tokenizer" / name)
+                if (tokenizer_folder / name).is_file():
+                    shutil.copyfile(tokenizer_folder / name, folder / "tokenizer" / name)
     return classes
 
 

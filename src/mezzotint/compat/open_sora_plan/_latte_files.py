@@ -68,7 +68,7 @@ class StoredPart:
 
 @dataclass(frozen=True)
 class Files(ModelFiles):
-    """A model's parts on disk. there: the parts that exist. root: the folder of `model.path`, or the folder that
+    """A model's parts on disk. existing_parts: those that exist. root: the folder of `model.path`, or the folder that
     contains it. own_text: whether the text encoder is in the model's own folder. hollow: all weights are random, for a
     model that is only described."""
 
@@ -76,7 +76,7 @@ class Files(ModelFiles):
     settings: ModelSettings
     seed: int
     root: Path
-    there: Mapping[str, StoredPart]
+    existing_parts: Mapping[str, StoredPart]
     tokenizer_folder: Path | None
     scheduler: dict[str, Any]
     own_text: bool
@@ -93,38 +93,38 @@ class Files(ModelFiles):
                 code="E1401",
             )
         root = path if path.is_dir() else path.parent
-        there = {"denoiser": _find_denoiser(settings.described_by, settings.config)}
+        existing_parts = {"denoiser": _find_denoiser(settings.config_source, settings.config)}
         vae = _find_vae(settings.vae, root)
         if vae is not None:
-            there["vae"] = vae
-        text, tokenizer, own = _find_text_encoder(settings.own(LatteSettings).text_encoder, root)
+            existing_parts["vae"] = vae
+        text, tokenizer, has_own_text = _find_text_encoder(settings.get_section(LatteSettings).text_encoder, root)
         if text is not None:
-            there["text_encoder"] = text
+            existing_parts["text_encoder"] = text
         scheduler = root / "scheduler" / "scheduler_config.json"
         config = read_json(scheduler) if scheduler.is_file() else dict(_SCHEDULER)
-        files = cls(settings, seed, root, there, tokenizer, config, own)
+        files = cls(settings, seed, root, existing_parts, tokenizer, config, has_own_text)
         files.require_match()
         return files
 
     @classmethod
-    def described(cls, settings: ModelSettings) -> Self:
+    def from_configs(cls, settings: ModelSettings) -> Self:
         """See ModelFiles. Without a text encoder if there is none: embeddings may come from files."""
         return replace(cls.of(settings), hollow=True)
 
     @property
     def parts(self) -> tuple[str, ...]:
         """See ModelFiles: a missing part is reported when it is loaded."""
-        return tuple(p for p in SPEC.parts if p != "text_encoder" or p in self.there or not self.hollow)
+        return tuple(p for p in SPEC.parts if p != "text_encoder" or p in self.existing_parts or not self.hollow)
 
     @cached_property
     def own(self) -> LatteSettings:
         """The settings of this family."""
-        return self.settings.own(LatteSettings)
+        return self.settings.get_section(LatteSettings)
 
     def part(self, name: str) -> StoredPart:
         """A part. Raises WeightsError E1461 or E1462 if it does not exist."""
-        if name in self.there:
-            return self.there[name]
+        if name in self.existing_parts:
+            return self.existing_parts[name]
         if name == "vae":
             raise WeightsError(
                 f"{self.root}: there is no autoencoder in it or next to it (vae/config.json); set model.vae=FOLDER, "
@@ -140,14 +140,14 @@ class Files(ModelFiles):
     @cached_property
     def config(self) -> LatteConfig:
         """The denoiser's configuration, with the changes of the recipe. Raises WeightsError E1409."""
-        denoiser, own = self.part("denoiser"), self.own
+        denoiser, settings = self.part("denoiser"), self.own
         changes: dict[str, Any] = {}
-        if own.rope is not None:
-            changes["use_rope"] = own.rope
-        if own.compress_kv is not None:
-            changes["compress_kv_factor"] = own.compress_kv
-        if own.video_length is not None:
-            changes |= {"video_length": own.video_length, "interpolation_scale_1d": None}
+        if settings.rope is not None:
+            changes["use_rope"] = settings.rope
+        if settings.compress_kv is not None:
+            changes["compress_kv_factor"] = settings.compress_kv
+        if settings.video_length is not None:
+            changes |= {"video_length": settings.video_length, "interpolation_scale_1d": None}
         return replace(LatteConfig.read(denoiser.config, str(denoiser.where)), **changes)
 
     @cached_property
@@ -157,16 +157,16 @@ class Files(ModelFiles):
 
     def shapes(self, name: str) -> Mapping[str, Shape]:
         """See ModelFiles."""
-        return {key: tuple(tensor.shape) for key, tensor in state.on_meta(self._build(name)).state_dict().items()}
+        return {key: tuple(tensor.shape) for key, tensor in state.build_on_meta(self._build(name)).state_dict().items()}
 
     def network(self, name: str, form: WeightForm = FLOAT32) -> nn.Module:
         """See ModelFiles. Raises WeightsError E1402 to E1409."""
         part, build = self.part(name), self._build(name)
         if self.is_random(name):
-            return low_bit.convert_network(state.randomly_initialized(build, self.seed, name), form)
+            return low_bit.convert_network(state.build_random(build, self.seed, name), form)
         if part.weights is None:
             raise self._without_weights(part.where.parent)
-        module = state.on_meta(build)
+        module = state.build_on_meta(build)
         state.load_into(module, part.stored if name == "text_encoder" else self.with_our_names(name, module), form)
         return module
 
@@ -182,12 +182,14 @@ class Files(ModelFiles):
     def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None]:
         """See ModelFiles."""
         stored: dict[str, Stored | None] = {}
-        for name in (part for part in self.there if part in parts):
+        for name in (part for part in self.existing_parts if part in parts):
             if self.is_random(name):
                 stored[name] = None
             else:
                 stored[name] = (
-                    self.there[name].stored if name == "text_encoder" else self.with_our_names(name, parts[name])
+                    self.existing_parts[name].stored
+                    if name == "text_encoder"
+                    else self.with_our_names(name, parts[name])
                 )
         return stored
 
@@ -206,15 +208,15 @@ class Files(ModelFiles):
             if self.tokenizer_folder is None:
                 return fingerprint.of_values({"absent": "tokenizer"})
             return fingerprint.of_files([self.tokenizer_folder / name for name in t5.TOKENIZER_FILES])
-        if part not in self.there:
+        if part not in self.existing_parts:
             return fingerprint.of_values({"absent": part})
-        config: Mapping[str, Any] = self.there[part].config
+        config: Mapping[str, Any] = self.existing_parts[part].config
         if part == "denoiser":
             config = {key: getattr(self.config, key) for key in LatteConfig.__slots__}
         if self.is_random(part):
             return self._fingerprint(part, config)
-        stored = self.there[part].stored
-        weights = stored.digest() if isinstance(stored, t5.EncoderOnly) else fingerprint.of_file(stored.place)
+        stored = self.existing_parts[part].stored
+        weights = stored.digest() if isinstance(stored, t5.EncoderOnly) else fingerprint.of_file(stored.path)
         return self._fingerprint(part, config, weights=weights)
 
     def text_identity(self) -> str:
@@ -246,19 +248,19 @@ class Files(ModelFiles):
             stored = self.with_our_names(name, module)
             left, absent = stored.dropped(), stored.initialised()
             if left is not None:
-                yield f"{name}: {left} of {stored.place.name} is ignored, because no network has it"
+                yield f"{name}: {left} of {stored.path.name} is ignored, because no network has it"
             if absent is not None:
-                yield f"{name}: {absent} is not in {stored.place.name} and is initialised"
+                yield f"{name}: {absent} is not in {stored.path.name} and is initialised"
 
     def require_match(self) -> None:
         """Raises WeightsError E1409 if the configurations of the parts do not match."""
         pairs: list[tuple[str, Any, Any]] = []
-        if "vae" in self.there:
-            vae = CausalVAEConfig.read(self.there["vae"].config, str(self.there["vae"].where))
+        if "vae" in self.existing_parts:
+            vae = CausalVAEConfig.read(self.existing_parts["vae"].config, str(self.existing_parts["vae"].where))
             pairs.append(("the denoiser takes latents of channels", self.config.in_channels, vae.embed_dim))
             pairs += [("latents of pixels a side", PIXELS, vae.pixels), ("latents of frames", FRAMES, vae.frames)]
-        if "text_encoder" in self.there:
-            width = self.there["text_encoder"].config.get("d_model")
+        if "text_encoder" in self.existing_parts:
+            width = self.existing_parts["text_encoder"].config.get("d_model")
             pairs.append(("the denoiser takes text of width", self.config.caption_channels, width))
         self._require_equal(self.root, pairs)
 
@@ -287,7 +289,7 @@ def _find_denoiser(path: Path, config: Path | None) -> StoredPart:
             f"model.path={path / inner[0]}",
             code="E1406",
         )
-    guess = kinds.of_path(path) or "a model of another family"
+    guess = kinds.describe_path(path) or "a model of another family"
     raise WeightsError(
         f"{path}: looks like {guess}; family latte needs a folder with the config.json and the weights of a LatteT2V",
         code="E1406",
@@ -344,8 +346,8 @@ def _find_vae(named: Path | None, root: Path) -> StoredPart | None:
         raise WeightsError(
             f"model.vae: {named} does not exist (searched in {Path.cwd()}); check the path", code="E1401"
         )
-    places = (root / "vae", root.parent / "vae") if named is None else (named / "vae", named)
-    folder = next((place for place in places if (place / "config.json").is_file()), None)
+    candidates = (root / "vae", root.parent / "vae") if named is None else (named / "vae", named)
+    folder = next((candidate for candidate in candidates if (candidate / "config.json").is_file()), None)
     if folder is None:
         if named is None:
             return None

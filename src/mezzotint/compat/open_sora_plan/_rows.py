@@ -55,8 +55,8 @@ MODEL = (
     row("compress_kv_factor", 1, "model.latte.compress_kv", "with compress_kv", least=1),
     ignored("model", MODEL_NAME, "there is only one network", choices=(MODEL_NAME,),
         fixed={"model.family": "latte", "model.train": ["denoiser"]}),
-    refused("multi_scale", False, "is announced there but not implemented; set data.clips.buckets=[[17, 512, 512], "
-        "[17, 384, 640]] in a recipe, which trains several sizes"),
+    refused("multi_scale", False, "is announced in Open-Sora-Plan but not implemented; set "
+        "data.clips.buckets=[[17, 512, 512], [17, 384, 640]] in a recipe, which trains several sizes"),
 )  # fmt: skip
 
 ACCELERATION = (
@@ -90,8 +90,8 @@ LOADING = (
     mapped("dataloader_num_workers", 4, "data.workers", "processes that decode clips"),
     ignored("max_rowsize", 4, "clips are passed in shared memory of the required size"),
     row("batch_size", 32, "data.batch_size data.remainder",
-        "per process there; multiplied by the number of processes once; the rest of an epoch is dropped", least=1,
-        unit="processes", fixed={"data.remainder": "drop"}),
+        "per process in Open-Sora-Plan; multiplied by the number of processes once; the rest of an epoch is dropped",
+        least=1, unit="processes", fixed={"data.remainder": "drop"}),
     row("dataloader_prefetch_size", int, "data.prefetch run.device_prefetch",
         "batches that each worker prefetches; with dataset_sink_mode also on the device, 2 by default", least=1),
 )  # fmt: skip
@@ -109,23 +109,23 @@ UPDATE = (
         needs=("clip_grad", "without --clip_grad True nothing is clipped")),
     row("use_ema", True, "optim.ema.rule", "rate · (1 − exp(−u/2000)); samples are generated from it", on="saturating",
         off="none"),
-    mapped("ema_decay", 0.9999, "optim.ema.decay", "has an effect here; there it is a constant"),
+    mapped("ema_decay", 0.9999, "optim.ema.decay", "has an effect; in Open-Sora-Plan it is a constant"),
     mapped("gradient_accumulation_steps", 1, "optim.accumulation", "batches of one step", least=1),
     mapped("weight_decay", 0.01, "optim.optimizer.weight_decay", "of parameters with weight decay"),
     row("lr_scheduler", "cosine_decay", "optim.schedule.kind optim.schedule.floor optim.schedule.power",
-        "multi_step_decay has no milestones there, so the rate is constant", choices=tuple(SCHEDULES)),
+        "multi_step_decay has no milestones in Open-Sora-Plan, so the rate is constant", choices=tuple(SCHEDULES)),
     row("start_learning_rate", 1e-5, "optim.lr", "the peak"),
     row("end_learning_rate", 1e-6, "optim.schedule.floor", "the end of the decay"),
-    row("lr_warmup_steps", 0, "optim.schedule.warmup_steps", "micro-batches there", least=0),
+    row("lr_warmup_steps", 0, "optim.schedule.warmup_steps", "micro-batches in Open-Sora-Plan", least=0),
     row("lr_decay_steps", 0, "optim.schedule.decay_steps",
-        "micro-batches there, after the warm-up; 0 is the rest of the run", least=0),
+        "micro-batches in Open-Sora-Plan, after the warm-up; 0 is the rest of the run", least=0),
     row("scale_lr", False, "optim.lr", "both rates times batch, accumulation and processes"),
 )  # fmt: skip
 
 ENVIRONMENT = (
     row("device", "Ascend", "run.device", "Ascend and GPU mean the available accelerator",
         choices=("Ascend", "GPU", "cpu", "CPU"), values={"Ascend": "auto", "GPU": "auto", "CPU": "cpu"}),
-    mapped("max_device_memory", str, "run.memory_limit", "30GB or 59GB there"),
+    mapped("max_device_memory", str, "run.memory_limit", "30GB or 59GB in Open-Sora-Plan"),
     row("mode", 0, "run.compile", "0 compiles, 1 runs eagerly"),
     row("use_parallel", False, "run.runtime", "must match the launcher"),
     row("parallel_mode", "data", "run.runtime run.shard.parameters",
@@ -136,7 +136,8 @@ ENVIRONMENT = (
 )  # fmt: skip
 
 LENGTH = (
-    row("max_train_steps", int, "run.steps run.whole_epochs", "rounded down to whole epochs; micro-batches there",
+    row("max_train_steps", int, "run.steps run.whole_epochs",
+        "rounded down to whole epochs; micro-batches in Open-Sora-Plan",
         least=1, unit="steps", fixed={"run.whole_epochs": True}),
     row("epochs", 10, "run.epochs", "used without max_train_steps", least=1),
     ignored("step_mode", False, "checkpoints are counted in steps with checkpointing_steps, otherwise in epochs"),
@@ -150,9 +151,9 @@ SAVING = (
         unit="steps"),
     mapped("ckpt_max_keep", 10, "run.save.keep", "checkpoints that are kept", least=1),
     ignored("log_level", "logging.INFO", "everything is printed, and written to run.log", choices=LEVELS),
-    row("log_interval", 1, "run.log_every", "micro-batches there", least=1, unit="steps"),
+    row("log_interval", 1, "run.log_every", "micro-batches in Open-Sora-Plan", least=1, unit="steps"),
     row("profile", False, "run.profile.steps run.profile.folder",
-        "a trace of a few steps in ./profile_data; the run continues, there, it ends", optional=True,
+        "a trace of a few steps in ./profile_data; the run continues; in Open-Sora-Plan it ends", optional=True,
         fixed={"run.profile.steps": 3, "run.profile.folder": "profile_data"}),
 )  # fmt: skip
 
@@ -169,7 +170,7 @@ OUTSIDE = (
     refused("sp_size", 1, "sequence parallelism is not supported yet; leave it out, and use "
         "run.runtime=fsdp and --use_recompute True for memory"),
     refused("vae_latent_folder", str,
-        "is unfinished there; use `mezzotint cache` with data.cache.latents=true"),
+        "is unfinished in Open-Sora-Plan; use `mezzotint cache` with data.cache.latents=true"),
 )  # fmt: skip
 
 ROWS = (

@@ -99,17 +99,17 @@ def read_list(path: Path, *, has_texts: bool, may_lack_texts: bool = False) -> t
             continue
         parts = [part.strip() for part in written.split(",")]
         fault = _count_fault(parts, has_texts)
-        places = [] if fault else [_resolve_path(path.parent, part) for part in parts]
-        if may_lack_texts and has_texts and places and places[1] is None:
-            places[1] = path.parent.resolve() / Path(parts[1]).expanduser()
-        missing = [part for part, place in zip(parts, places, strict=False) if place is None]
+        paths = [] if fault else [_resolve_path(path.parent, part) for part in parts]
+        if may_lack_texts and has_texts and paths and paths[1] is None:
+            paths[1] = path.parent.resolve() / Path(parts[1]).expanduser()
+        missing = [part for part, file in zip(parts, paths, strict=False) if file is None]
         if missing:
             fault = f"no such file or folder: {', '.join(map(ascii, missing))}"
         if fault:
             faults.append(f"line {number}: {fault}")
             continue
-        there = [place for place in places if place is not None]
-        lines_read.append(ListedSet(number, there[0], there[-1], there[1] if has_texts else None))
+        existing = [file for file in paths if file is not None]
+        lines_read.append(ListedSet(number, existing[0], existing[-1], existing[1] if has_texts else None))
     if faults:
         raise DatasetError(f"{path}: {format_names(faults, _SHOWN, separator='; ')}", code="E1231")
     if not lines_read:
@@ -190,19 +190,19 @@ def _form(has_texts: bool) -> str:
 
 
 def _resolve_path(beside: Path, written: str) -> Path | None:
-    for place in (beside / Path(written).expanduser(), Path(written).expanduser()):
+    for candidate in (beside / Path(written).expanduser(), Path(written).expanduser()):
         try:
-            return place.resolve(strict=True)
+            return candidate.resolve(strict=True)
         except (OSError, RuntimeError, ValueError):
             continue
     return None
 
 
-def _text(path: Path, most: int, code: str, what: str) -> str:
+def _text(path: Path, most: int, code: str, noun: str) -> str:
     try:
         return outside.read_text(path, limit=most, encoding="utf-8-sig")
     except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror}, where {what} is needed", code=code) from error
+        raise DatasetError(f"{path}: {error.strerror}, where {noun} is needed", code=code) from error
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8", code=code) from error
 
@@ -239,7 +239,7 @@ def embeddings(path: Path) -> Iterator[tuple[Path, str]]:
 def samples(
     path: Path,
     clips: ClipsSettings,
-    own: ClipListSettings,
+    list_settings: ClipListSettings,
     *,
     prefix: str = "",
     repeats: float = 1.0,
@@ -253,9 +253,9 @@ def samples(
     entry with the key and caption of an earlier one is skipped. The first frame, the embedding and, on request, the
     mask are the sample's overrides `start`, `embedding` and `mask`. Raises DatasetError E1231 and E1232.
     """
-    lines, is_skipped = read_list(path, has_texts=own.text_embeddings), own.missing == "skip"
-    for place, line in enumerate(lines):
-        before = f"{prefix}{place}/" if len(lines) > 1 else prefix
+    lines, is_skipped = read_list(path, has_texts=list_settings.text_embeddings), list_settings.missing == "skip"
+    for index, line in enumerate(lines):
+        before = f"{prefix}{index}/" if len(lines) > 1 else prefix
         yield from _samples_of_line(line, clips, before, repeats, masks=masks, skips_missing=is_skipped)
 
 
@@ -270,7 +270,7 @@ def _samples_of_line(
             yield Skipped(where, reason, is_wanted=True)
             continue
         media, texts = entry.media_in(line.media), entry.texts_in(line.texts)
-        absent = next((place for place in (media, texts) if place is not None and not os.path.isfile(place)), None)
+        absent = next((file for file in (media, texts) if file is not None and not os.path.isfile(file)), None)
         if absent is not None and (skips_missing or absent == texts):
             yield Skipped(where, f"{absent} does not exist", is_wanted=skips_missing)
             continue
@@ -294,8 +294,8 @@ def _samples_of_line(
 
 def _overrides(entry: Annotated, texts: Path | None, mask: Path | None) -> tuple[tuple[str, str], ...]:
     start = () if entry.start is None else (("start", str(entry.start)),)
-    own = () if texts is None else (("embedding", Marked.of(texts).encoded),)
-    return (*start, *own, *(() if mask is None else (("mask", os.fspath(mask)),)))
+    embedding = () if texts is None else (("embedding", Marked.of(texts).encoded),)
+    return (*start, *embedding, *(() if mask is None else (("mask", os.fspath(mask)),)))
 
 
 def list_files(path: Path, settings: DataSettings) -> Listing:
@@ -303,10 +303,10 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     folder if they are inside it, otherwise absolute. Raises DatasetError E1231 and E1232 for a malformed list or
     annotation."""
     real = path.expanduser().resolve()
-    has_texts = settings.own(ClipListSettings).text_embeddings
-    places = (real, *named_files(real, has_texts=has_texts, masks=settings.mask.source == "files"))
-    there = (os.fspath(place) for place in places if os.path.exists(place))
-    names = (place.removeprefix(os.fspath(real.parent) + os.sep) for place in there)
+    has_texts = settings.get_section(ClipListSettings).text_embeddings
+    paths = (real, *named_files(real, has_texts=has_texts, masks=settings.mask.source == "files"))
+    existing = (os.fspath(file) for file in paths if os.path.exists(file))
+    names = (name.removeprefix(os.fspath(real.parent) + os.sep) for name in existing)
     return Listing.of_files(real.parent, list(dict.fromkeys(names)))
 
 
@@ -316,8 +316,8 @@ def read_samples(source: Source) -> Iterator[Item]:
         clip_files.decoder()
     path = source.root / source.listing.names[0]
     settings, masks = source.settings, source.settings.mask.source == "files"
-    own = settings.own(ClipListSettings)
-    return samples(path, settings.clips, own, prefix=source.prefix, repeats=source.repeats, masks=masks)
+    list_settings = settings.get_section(ClipListSettings)
+    return samples(path, settings.clips, list_settings, prefix=source.prefix, repeats=source.repeats, masks=masks)
 
 
 FORMAT = Format(

@@ -27,7 +27,7 @@ class ClipListSettings(Section):
 
 def reads_texts(data: DataSettings) -> bool:
     """Whether the lists name files of text embeddings."""
-    return data.own(ClipListSettings).text_embeddings
+    return data.get_section(ClipListSettings).text_embeddings
 
 
 def _contradictions(data: DataSettings) -> Iterator[str]:

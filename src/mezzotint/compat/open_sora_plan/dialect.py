@@ -152,7 +152,7 @@ def _set_batches(draft: Draft) -> None:
     else:
         draft.apply("log_interval")
         if is_sinking:
-            draft.note("dataset_sink_mode", "there the loss is logged once per epoch; here by --log_interval")
+            draft.note("dataset_sink_mode", "Open-Sora-Plan logs the loss once per epoch; Mezzotint by --log_interval")
 
 
 def _set_rate(draft: Draft) -> None:
@@ -171,7 +171,7 @@ def _set_rate(draft: Draft) -> None:
     draft.set("optim.lr", start, "scale_lr" if draft.values["scale_lr"] else "start_learning_rate")
     draft.set("optim.schedule.kind", SCHEDULES[kind], "lr_scheduler")
     if kind == "multi_step_decay":
-        draft.note("lr_scheduler", "multi_step_decay has no milestones there: the rate is constant")
+        draft.note("lr_scheduler", "multi_step_decay has no milestones in Open-Sora-Plan: the rate is constant")
     warmup, decay = draft.steps_of("lr_warmup_steps"), draft.steps_of("lr_decay_steps")
     for flag in ("lr_warmup_steps", "lr_decay_steps"):
         draft.check_bounds(flag)
@@ -190,8 +190,8 @@ def _set_rate(draft: Draft) -> None:
 def _set_update(draft: Draft) -> None:
     draft.apply("optim")
     if draft.text("optim") == "adamw":
-        what = "adamw is torch's; the port's rule, without bias correction, is --optim AdamWeightDecay"
-        draft.note("optim", what)
+        message = "adamw is torch's; the port's rule, without bias correction, is --optim AdamWeightDecay"
+        draft.note("optim", message)
     betas = draft.values["betas"]
     if not isinstance(betas, tuple) or len(betas) != 2:
         draft.refuse("betas", f"must be two numbers, got {betas}", "such as 0.9 0.999", "E1017")
@@ -204,7 +204,7 @@ def _set_update(draft: Draft) -> None:
     draft.set("optim.clip.scope", "all", "clip_grad")
     draft.apply("use_ema")
     if draft.values["use_ema"] and draft.integer("gradient_accumulation_steps") > 1:
-        draft.note("use_ema", "is updated once per step, at the given rate; there, with every micro-batch")
+        draft.note("use_ema", "is updated once per step, at the given rate; in Open-Sora-Plan, with every micro-batch")
     draft.set("run.preview.every", None, "use_ema")
 
 
@@ -231,8 +231,8 @@ def _set_precision(draft: Draft) -> None:
 def _set_memory(draft: Draft) -> None:
     exempt = draft.integer("num_no_recompute")
     if not 0 <= exempt <= _PAIRS:
-        what = f"must be between 0 and {_PAIRS}, the number of pairs of blocks; got {exempt}"
-        draft.refuse("num_no_recompute", what, code="E1017")
+        message = f"must be between 0 and {_PAIRS}, the number of pairs of blocks; got {exempt}"
+        draft.refuse("num_no_recompute", message, code="E1017")
     if exempt and not draft.values["use_recompute"]:
         draft.note("num_no_recompute", "has an effect only with --use_recompute True")
     draft.set(
@@ -308,8 +308,8 @@ def _resume_from(draft: Draft) -> str:
         case "true" | "1":
             return "auto"
     if PurePath(path).name == "train_resume.ckpt":
-        what = "is a checkpoint of the port: a new run starts from its weights; nothing else is read"
-        draft.note("resume_from_checkpoint", what)
+        message = "is a checkpoint of the port: a new run starts from its weights; nothing else is read"
+        draft.note("resume_from_checkpoint", message)
         draft.set_all({"model.path": path, "model.config": "latte-17f"}, "resume_from_checkpoint")
         draft.settings["model"].pop("weights", None)
         return "auto"
@@ -319,9 +319,9 @@ def _resume_from(draft: Draft) -> str:
 def _note_quirks(draft: Draft) -> None:
     """Adds notes about accidental behaviour of the program that is not copied."""
     if draft.launched.processes > 1:
-        draft.note("seed", "each sample has its own noise; there, all processes draw the same")
+        draft.note("seed", "each sample has its own noise; in Open-Sora-Plan, all processes draw the same")
     if draft.text("resume_from_checkpoint").lower() not in ("false", "0", ""):
-        draft.note("resume_from_checkpoint", "resumes exactly where it stopped; there, at the next epoch")
+        draft.note("resume_from_checkpoint", "resumes exactly where it stopped; in Open-Sora-Plan, at the next epoch")
 
 
 DIALECT = Dialect(
@@ -332,5 +332,5 @@ DIALECT = Dialect(
     scripts=(SCRIPT,),
     other_scripts=OTHER_SCRIPTS,
     accumulation="gradient_accumulation_steps",
-    division="{count} micro-batches there are {steps} optimizer steps of {times}",
+    division="{count} micro-batches in Open-Sora-Plan are {steps} optimizer steps of {times}",
 )

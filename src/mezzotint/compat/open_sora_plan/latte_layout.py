@@ -74,17 +74,17 @@ class RenamedTensors:
     lent: Mapping[str, tuple[tuple[int, ...], float]]
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """See Stored."""
-        return self.stored.place
+        return self.stored.path
 
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
-        there = self.stored.header()
-        ours_there = {ours: there[name] for ours, name in self._sources(there).items()}
-        unknown = [n for n in there if self.table.reads(n) is None and not LAYOUT.is_extra(n)]
-        lent = {name: TensorInfo("F32", shape) for name, (shape, _) in self.lent.items() if name not in ours_there}
-        return ours_there | {name: there[name] for name in unknown} | lent
+        header = self.stored.header()
+        renamed = {ours: header[name] for ours, name in self._sources(header).items()}
+        unknown = [n for n in header if self.table.find_foreign(n) is None and not LAYOUT.is_extra(n)]
+        lent = {name: TensorInfo("F32", shape) for name, (shape, _) in self.lent.items() if name not in renamed}
+        return renamed | {name: header[name] for name in unknown} | lent
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
@@ -94,18 +94,18 @@ class RenamedTensors:
         read_tensors = {name: tensors[source] for name, source in stored_names.items()}
         return read_tensors | {name: torch.full(*self.lent[name]) for name in names if name not in read_tensors}
 
-    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """See InTurn."""
+    def iterate(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """See IterableStored."""
         sources = self._sources(self.stored.header())
         ours = {sources[name]: name for name in names if name in sources}
         yield from (
-            (ours[there], tensor) for there, tensor in tensor_files.iterate_stored(self.stored, ours, parts=parts)
+            (ours[source], tensor) for source, tensor in tensor_files.iterate_stored(self.stored, ours, parts=parts)
         )
         yield from ((name, torch.full(*self.lent[name])) for name in names if name not in sources)
 
     def dropped(self) -> str | None:
         """A description of the file's tensors that are left out; None if there are none."""
-        extras = [n for n in self.stored.header() if self.table.reads(n) is None and LAYOUT.is_extra(n)]
+        extras = [n for n in self.stored.header() if self.table.find_foreign(n) is None and LAYOUT.is_extra(n)]
         return summary(extras) if extras else None
 
     def initialised(self) -> str | None:
@@ -116,7 +116,7 @@ class RenamedTensors:
         return summary(absent) if absent else None
 
     def _sources(self, header: Mapping[str, TensorInfo]) -> dict[str, str]:
-        return {entry.ours[0]: name for name, entry in self.table.present(header).items()}
+        return {entry.ours[0]: name for name, entry in self.table.match_names(header).items()}
 
 
 def open_denoiser(

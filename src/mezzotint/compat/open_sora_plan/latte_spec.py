@@ -97,7 +97,7 @@ CLASSES = ("LatteT2V", "LatteTransformer3DModel")
 """Class names in a denoiser's configuration: as released, and in diffusers' layout."""
 
 
-def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return config.get("_class_name") in CLASSES
 
 
@@ -106,7 +106,7 @@ _ONE_LAYER = "its text encoder, T5, is not trained, and only its last layer is u
 SPEC = FamilySpec(
     name="latte",
     trains="LatteT2V of Open-Sora-Plan v1.1, text to video",
-    called="a LatteT2V, text to video",
+    label="a LatteT2V, text to video",
     networks={"denoiser": "latte", "text_encoder": "t5_text", "vae": "causal_vae"},
     folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
@@ -120,5 +120,5 @@ SPEC = FamilySpec(
     settings=LatteSettings,
     advice=("flips",),
     tensor_names=r"temporal_transformer_blocks\.|\.temp_block\.",
-    holds=_holds,
+    matches=_matches,
 )

@@ -26,19 +26,19 @@ ENCODER = "DeepFloyd/t5-v1_1-xxl"
 _BATCH_SIZE = 16
 
 
-def require(recipe: Recipe, words: Sequence[str]) -> None:
+def require(recipe: Recipe, arguments: Sequence[str]) -> None:
     """Raises CacheError E1310 if the lists name embeddings and none of them exists; DatasetError E1231 and E1232.
-    words: arguments of the command, for the printed command."""
-    places = list(_places(recipe))
-    if not places or any(os.path.isfile(place) for place in places):
+    arguments: of the command, for the printed command."""
+    paths = list(_captions_by_path(recipe))
+    if not paths or any(os.path.isfile(path) for path in paths):
         return
-    words = list(words)
+    arguments = list(arguments)
     if _encoder(recipe) is None:
-        at = words.index("--") if "--" in words else len(words)
-        words.insert(at, f"model.latte.text_encoder={ENCODER}")
+        index = arguments.index("--") if "--" in arguments else len(arguments)
+        arguments.insert(index, f"model.latte.text_encoder={ENCODER}")
     raise CacheError(
-        f"{places[0]}: does not exist, nor any other of {format_count(len(places), 'embedding')} that the lists name; "
-        f"write them with: {shlex.join(['mezzotint', 'cache', *words])}",
+        f"{paths[0]}: does not exist, nor any other of {format_count(len(paths), 'embedding')} that the lists name; "
+        f"write them with: {shlex.join(['mezzotint', 'cache', *arguments])}",
         code="E1310",
     )
 
@@ -49,7 +49,7 @@ def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str
     share. Returns the total number. Raises WeightsError, StorageError, DatasetError."""
     if _encoder(recipe) is None:
         return 0
-    absent = [(place, caption) for place, caption in _places(recipe).items() if not os.path.isfile(place)]
+    absent = [(path, caption) for path, caption in _captions_by_path(recipe).items() if not os.path.isfile(path)]
     runtime.barrier()  # all processes must see the same missing files before any of them writes
     if not absent:
         return 0
@@ -64,13 +64,13 @@ def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str
         embedding = family.encode_text([clean(caption) for _, caption in chunk])
         assert embedding.mask is not None
         states, masks = embedding.states.float().cpu().numpy(), embedding.mask.to(torch.uint8).cpu().numpy()
-        for (place, _), state, mask in zip(chunk, states, masks, strict=True):
-            text_files.write(place, EmbeddingFile(state, mask))
+        for (path, _), state, mask in zip(chunk, states, masks, strict=True):
+            text_files.write(path, EmbeddingFile(state, mask))
     runtime.barrier()
     return len(absent)
 
 
-def _places(recipe: Recipe) -> dict[Path, str]:
+def _captions_by_path(recipe: Recipe) -> dict[Path, str]:
     """Captions by the file of their embedding, for every entry whose clip or image exists."""
     clips = recipe.data.clips
     lists = list(recipe.data.paths)
@@ -79,11 +79,11 @@ def _places(recipe: Recipe) -> dict[Path, str]:
         lists += clips.images_path
     captions: dict[Path, str] = {}
     for path in lists:
-        for place, caption in clip_list.embeddings(Path(os.path.abspath(path.expanduser()))):
-            captions.setdefault(place, caption)
+        for embedding, caption in clip_list.embeddings(Path(os.path.abspath(path.expanduser()))):
+            captions.setdefault(embedding, caption)
     return captions
 
 
 def _encoder(recipe: Recipe) -> Path | None:
     """The folder of the recipe's text encoder."""
-    return recipe.model.own(LatteSettings).text_encoder
+    return recipe.model.get_section(LatteSettings).text_encoder

@@ -30,13 +30,13 @@ _BY_SETTING = {
         "K network_args: algo is kind; conv_dim is targets=all with rank_pattern",
         "DS use_dora: use_dora is kind=dora", "S lora_type: standard is kind=lora, lycoris is loha or lokr",
         "O peft_type"),
-    "model.adapter.rank": ("K network_dim: the default of network_dim is 4 there", "D rank",
+    "model.adapter.rank": ("K network_dim: the default of network_dim is 4", "D rank",
         "OS lora_rank", "K conv_dim: conv_dim is targets=all, with rank_pattern where it differs"),
-    "model.adapter.alpha": ("K network_alpha: the default is 1 there, here the rank",
-        "KDOS lora_alpha: the default here is the rank",
+    "model.adapter.alpha": ("K network_alpha: the default is 1; in Mezzotint the rank",
+        "KDOS lora_alpha: the default in Mezzotint is the rank",
         "K conv_alpha: convolutions of another alpha are in alpha_pattern"),
-    "model.adapter.decompose_both": ("K decompose_both: in network_args there", "O lokr_decompose_both"),
-    "model.adapter.dropout": ("K network_dropout: there it is applied after the first factor, here before it",
+    "model.adapter.decompose_both": ("K decompose_both: in network_args", "O lokr_decompose_both"),
+    "model.adapter.dropout": ("K network_dropout: applied after the first factor; in Mezzotint before it",
         "DOS lora_dropout"),
     "model.adapter.path": ("K network_weights", "K dim_from_weights: ranks are always taken from the file",
         "S init_lora"),
@@ -54,10 +54,10 @@ _BY_SETTING = {
     "data.mask.source": ("K masked_loss conditioning_data_dir: data.mask.source=files with data.mask.path=FOLDER",
         "K alpha_mask: data.mask.source=alpha", "O masked_training: data.mask.source=files"),
     "data.mask.background": ("O unmasked_weight",),
-    "data.mask.mean": ("O normalize_masked_area_loss: data.mask.mean=mask, the default here",),
+    "data.mask.mean": ("O normalize_masked_area_loss: data.mask.mean=mask, the default in Mezzotint",),
     "data.prior.num_class_images": ("D num_class_images",),
     "data.captions.trigger": ("D instance_prompt: with data.captions.template='{trigger}'", "K class_tokens"),
-    "data.batch_size": ("KDS train_batch_size: there per device, here the total of all devices",
+    "data.batch_size": ("KDS train_batch_size: per device; in Mezzotint the total of all devices",
         "OE batch_size"),
     "data.resolution": ("KDOSE resolution",),
     "data.buckets.shape": ("K enable_bucket: buckets are on by default, shape=square uses one size for all",
@@ -133,7 +133,7 @@ _BY_SETTING = {
     "sample.steps": ("S validation_num_inference_steps",),
     "sample.negative_prompt": ("S validation_negative_prompt",),
 }  # fmt: skip
-"""By Mezzotint's setting, "" for none: first letters of the trainers, the names there, and after a colon a note."""
+"""By Mezzotint's setting, "" for none: first letters of the trainers, their names of it, and after a colon a note."""
 
 
 def _foreign(path: str, entry: str) -> dict[str, Foreign]:
@@ -143,10 +143,10 @@ def _foreign(path: str, entry: str) -> dict[str, Foreign]:
 
 
 NAMES: Mapping[str, Foreign] = {
-    name: known
+    name: foreign
     for path, entries in _BY_SETTING.items()
     for one in entries
-    for name, known in _foreign(path, one).items()
+    for name, foreign in _foreign(path, one).items()
 }
 """By the foreign name, with underscores."""
 

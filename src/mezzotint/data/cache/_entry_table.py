@@ -132,7 +132,7 @@ class EntryTable:
             of_shard = np.flatnonzero(records["shard"] == shard)
             self.state[start + of_shard[np.isin(records["row"][of_shard], rows)]] = BAD
 
-    def in_order(self) -> NDArray[Any]:
+    def sorted_entries(self) -> NDArray[Any]:
         """All entries that are not damaged, sorted, (n,) of ENTRY."""
         later = prefixes_of(self.later["address"][: self._count - len(self.ordered)])
         entries = np.flatnonzero(self.state[: self._count] != BAD)

@@ -103,7 +103,7 @@ class Shard:
             with outside.open_plain(self.index_path) as file:
                 file.seek(self._seen)
                 data = file.read()
-        except (FileNotFoundError, outside.NoPlainFile):
+        except (FileNotFoundError, outside.NotRegularFile):
             return np.zeros(0, dtype=RECORD)
         data = data[: len(data) - len(data) % RECORD.itemsize]
         self._seen += len(data)
@@ -114,7 +114,7 @@ class Shard:
         self._is_full = is_indexed and num_rows * self._row_bytes >= max_bytes
         return records
 
-    def unread(self) -> int:
+    def count_unread(self) -> int:
         """Approximate number of index records that `new_records` would read."""
         try:
             return (self.index_path.stat().st_size - self._seen) // RECORD.itemsize
@@ -125,15 +125,15 @@ class Shard:
         """Marks the first `index_bytes` of the index as read."""
         self._seen = index_bytes
 
-    def covered(self) -> Covered:
+    def coverage(self) -> Covered:
         """How much of the shard was read."""
         return Covered(self.name, self._seen, self._rows_on_disk())
 
-    def passed(self, num_records: int) -> None:
+    def mark_written(self, num_records: int) -> None:
         """Marks `num_records`, written by this process, as read."""
         self._seen += num_records * RECORD.itemsize
 
-    def mapped(self, last: int) -> NDArray[np.uint8]:
+    def map_rows(self, last: int) -> NDArray[np.uint8]:
         """The rows as (n, row_bytes) bytes, mapped read-only; n reaches row `last` if the file does."""
         if self._mapped is None or last >= len(self._mapped):
             n = self._rows_on_disk()
@@ -144,7 +144,7 @@ class Shard:
 
     def rows(self, numbers: NDArray[np.int64], out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Copies rows, (n, row_bytes). Raises OSError, IndexError if the file is missing or too short."""
-        rows: NDArray[np.uint8] = np.take(self.mapped(int(numbers.max())), numbers, axis=0, out=out, mode="clip")
+        rows: NDArray[np.uint8] = np.take(self.map_rows(int(numbers.max())), numbers, axis=0, out=out, mode="clip")
         return rows
 
     def _rows_on_disk(self) -> int:
@@ -186,7 +186,7 @@ class RemoteShard(Shard):
         address = record["address"].reshape(1, 32)
         for _ in range(2):  # the local copy may be damaged, too
             name = f"{address.tobytes().hex()}-{self._row_bytes}"
-            data = self._fetched.piece(name, self._origin, number * self._row_bytes, self._row_bytes)
+            data = self._fetched.fetch_range(name, self._origin, number * self._row_bytes, self._row_bytes)
             row = np.frombuffer(data, np.uint8).reshape(1, -1)
             if row.shape[1] == self._row_bytes and checksums(address, row, self._factors)[0] == record["checksum"]:
                 return row.reshape(-1)

@@ -55,14 +55,14 @@ def download_indexes(path: Path, *, keep_gb: float) -> int:
             is_own = path_here.with_suffix(".rows").is_file()
             if is_own or (record.get(name) == stats[name] and path_here.with_suffix(_local_suffix(name)).is_file()):
                 continue
-            with columns.converting_errors(path_here):
+            with columns.convert_write_errors(path_here):
                 path_here.parent.mkdir(parents=True, exist_ok=True)
             if name.endswith(".rows"):
                 origin = {"address": os.fspath(path / name), "bytes": stats[name][0],
                           "kept": os.fspath(folder / "catalogues" / remote.FOLDER), "keep_gb": keep_gb}  # fmt: skip
                 durable.write_json(path_here.with_suffix(ORIGIN), origin)
             else:
-                with columns.converting_errors(path_here), durable.swapped_in(path_here) as temporary:
+                with columns.convert_write_errors(path_here), durable.replace_atomically(path_here) as temporary:
                     remote.with_retries(path / name, partial(system.get_file, f"{base}/{name}", os.fspath(temporary)))
             record[name], count = stats[name], count + 1
     return count
@@ -113,7 +113,7 @@ def _upload_order(name: str) -> tuple[bool, str]:
 @contextmanager
 def _record(folder: Path, name: str) -> Iterator[_Record]:
     """Downloaded or uploaded files with their state; locked, so only one process per machine holds it at a time."""
-    with columns.converting_errors(folder):
+    with columns.convert_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

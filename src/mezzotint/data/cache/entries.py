@@ -271,13 +271,13 @@ class LatentCache(_Entries[LatentLayout]):
     def mask_address(self, catalogue: Catalogue, row: int, placed: Placement) -> bytes:
         """The address of a row's mask in a placement, for a row that `has_mask`."""
         digests = catalogue.overrides.mask_digest
-        own = catalogue.overrides.mask_of(row) is not None
-        digest = digests[row] if own and digests is not None else catalogue.digest[row]
+        has_file = catalogue.overrides.mask_of(row) is not None
+        digest = digests[row] if has_file and digests is not None else catalogue.digest[row]
         numbers = (
             placed.bucket.width, placed.bucket.height, placed.resized.width, placed.resized.height,
             *placed.crop_top_left, int(placed.flipped),
         )  # fmt: skip
-        kind = "file" if own else "alpha"
+        kind = "file" if has_file else "alpha"
         text = f"mask {decoding.PREPROCESSING}\0{kind}\0{digest.tobytes().hex()}\0{','.join(map(str, numbers))}"
         return hashlib.sha256(text.encode("ascii")).digest()
 
@@ -291,10 +291,10 @@ class LatentCache(_Entries[LatentLayout]):
         if store is None:
             raise missing_entries_error(names, self.folder)
         masks = torch.ones((len(rows), *store.shape[1:]))
-        own = [i for i, row in enumerate(rows) if i not in broken and has_mask(catalogue, row, self._settings)]
-        if own:
-            addresses = [self.mask_address(catalogue, rows[i], placed[i]) for i in own]
-            masks[own] = _fetch(store, addresses, [names[i] for i in own], self.folder)[:, 0]
+        masked = [i for i, row in enumerate(rows) if i not in broken and has_mask(catalogue, row, self._settings)]
+        if masked:
+            addresses = [self.mask_address(catalogue, rows[i], placed[i]) for i in masked]
+            masks[masked] = _fetch(store, addresses, [names[i] for i in masked], self.folder)[:, 0]
         return masks
 
 
@@ -374,7 +374,7 @@ class TextCache(_Entries[TextLayout]):
     def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
         """All texts that a row's captions can become, whose embeddings are needed."""
         settings = catalogue.settings_of(row, self._settings)
-        return DrawnCaptions.of(catalogue, row, settings).all_cached(catalogue.captions(row))
+        return DrawnCaptions.of(catalogue, row, settings).list_cached(catalogue.captions(row))
 
     def captions_as_written(
         self, catalogue: Catalogue, rows: NDArray[np.int32]
@@ -455,7 +455,7 @@ def write_durably(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         durable.sweep(path.parent, path.name)
-        with durable.swapped_in(path) as temporary:
+        with durable.replace_atomically(path) as temporary:
             temporary.write_bytes(data)
     except OSError as error:
         raise write_error(path.parent, error, len(data)) from error

@@ -112,8 +112,8 @@ class Store:
             self._shards[numbers[0]].rows(rows, target)
             return result
         for number in np.unique(numbers):
-            here = np.flatnonzero(numbers == number)
-            target[here] = self._shards[number].rows(rows[here])
+            indexes = np.flatnonzero(numbers == number)
+            target[indexes] = self._shards[number].rows(rows[indexes])
         return result
 
     def fetch(self, addresses: Addresses) -> Tensor | NDArray[np.int64]:
@@ -129,7 +129,7 @@ class Store:
                         return rows
                 except (OSError, IndexError):
                     pass  # a file is missing or too short: rows are checked one by one below
-            entries = self.sound(keys)
+            entries = self.find_valid(keys)
             missing = np.flatnonzero(entries < 0)
             return missing if len(missing) else self._copy(entries)
 
@@ -163,7 +163,7 @@ class Store:
                 self._table.sort()  # lookups then also find a duplicate of it that was added later
         return np.asarray(self._table.state[entries] == GOOD, dtype=np.bool_)
 
-    def sound(self, addresses: Addresses) -> NDArray[np.int64]:
+    def find_valid(self, addresses: Addresses) -> NDArray[np.int64]:
         """`find` and `verify` in one: the valid entry of each address, −1 without one. Finds a valid duplicate of a
         damaged entry."""
         keys = as_addresses(addresses)
@@ -176,9 +176,9 @@ class Store:
 
     def has(self, addresses: Addresses, *, checks: bool) -> NDArray[np.bool_]:
         """Which addresses have an entry. checks: whether entries are also verified."""
-        return np.asarray((self.sound(addresses) if checks else self.find(addresses)) >= 0, dtype=np.bool_)
+        return np.asarray((self.find_valid(addresses) if checks else self.find(addresses)) >= 0, dtype=np.bool_)
 
-    def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
+    def is_damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which addresses have an entry that is known to be damaged, and no valid one."""
         keys = as_addresses(addresses)
         bad = self._table.records(np.flatnonzero(self._table.state[: len(self)] == BAD))
@@ -226,7 +226,7 @@ class Store:
             names = [name for name in _shards.names_in(self.folder) if name not in listed]
             shards = [shard_at(self.folder, name, self.row_bytes) for name in names]
             self._shards += shards
-            self._table.reserve(sum(shard.unread() for shard in shards))
+            self._table.reserve(sum(shard.count_unread() for shard in shards))
             self._listed = changed if time.time_ns() - changed > _MTIME_SAFE_NS else -1
 
     def close_writer(self) -> None:
@@ -250,12 +250,12 @@ class Store:
         is_elsewhere = self._writer is not None or any(isinstance(shard, RemoteShard) for shard in self._shards)
         first = len(self._table.ordered)
         if not is_elsewhere and len(self) - first >= max(_MIN_UNORDERED, first // 8):
-            _order.write(self.folder, [shard.covered() for shard in self._shards], self._table.in_order())
+            _order.write(self.folder, [shard.coverage() for shard in self._shards], self._table.sorted_entries())
 
     def _locate(self, entries: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The shards and rows of entries."""
-        known = self._table.records(entries)
-        return known["shard"].astype(np.int64), known["row"].astype(np.int64)
+        records = self._table.records(entries)
+        return records["shard"].astype(np.int64), records["row"].astype(np.int64)
 
     def _write(self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8], at_once: bool) -> None:
         sums = checksums(addresses, rows, self._factors)
@@ -265,7 +265,7 @@ class Store:
             first_row = self._writer.append(addresses, rows, sums, at_once=at_once)
         except OSError as error:
             raise write_error(self.folder, error, rows.nbytes) from error
-        self._shards[number].passed(len(rows))
+        self._shards[number].mark_written(len(rows))
         self._table.add(number, addresses, np.arange(first_row, first_row + len(rows)), sums)
 
     def _shard_to_write(self) -> int:
@@ -278,26 +278,26 @@ class Store:
         return next(i for i, shard in enumerate(self._shards) if shard.name == self._writer.name)
 
     def _are_intact(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
-        whole = np.zeros(len(entries), dtype=np.bool_)
-        known = self._table.records(entries)
+        is_intact = np.zeros(len(entries), dtype=np.bool_)
+        records = self._table.records(entries)
         shards, rows = self._locate(entries)
         for number in np.unique(shards).tolist():
-            here = np.flatnonzero(shards == number)
+            indexes = np.flatnonzero(shards == number)
             if isinstance(self._shards[number], RemoteShard):
-                whole[here] = True  # each is checked when it is fetched
+                is_intact[indexes] = True  # each is checked when it is fetched
                 continue
             try:
-                mapped = self._shards[number].mapped(int(rows[here].max()))
+                mapped = self._shards[number].map_rows(int(rows[indexes].max()))
             except OSError:
                 continue  # the file is missing
-            here = here[rows[here] < len(mapped)]
-            sums = checksums(known["address"][here], mapped[rows[here]], self._factors)
-            whole[here] = sums == known["checksum"][here]
-        return whole
+            indexes = indexes[rows[indexes] < len(mapped)]
+            sums = checksums(records["address"][indexes], mapped[rows[indexes]], self._factors)
+            is_intact[indexes] = sums == records["checksum"][indexes]
+        return is_intact
 
     def _record_damage(self, entries: NDArray[np.int64]) -> None:
-        places = zip(*(column.tolist() for column in self._locate(entries)), strict=True)
-        records = np.array([(self._shards[shard].name.encode(), row) for shard, row in places], dtype=_DAMAGED)
+        locations = zip(*(column.tolist() for column in self._locate(entries)), strict=True)
+        records = np.array([(self._shards[shard].name.encode(), row) for shard, row in locations], dtype=_DAMAGED)
         try:
             fd = os.open(self.folder / "damaged", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError:

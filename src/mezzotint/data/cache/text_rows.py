@@ -77,12 +77,12 @@ class TextRows:
             exists[open_] = store.has(keys[open_], checks=checks)
         return exists
 
-    def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
+    def is_damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which addresses have an entry that is known to be damaged, and no valid one."""
         keys = as_addresses(addresses)
         is_damaged = np.zeros(len(keys), dtype=np.bool_)
         for store in self.stores:
-            is_damaged |= store.damaged(keys)
+            is_damaged |= store.is_damaged(keys)
         return is_damaged & ~self.has(keys, checks=False)
 
     def append(
@@ -91,9 +91,10 @@ class TextRows:
         """Adds embeddings; existing ones are skipped. at_once: see `Store.append`. Raises as `Store.append`."""
         lengths = np.asarray([self._length_of(text, i) for i in range(len(text.states))])
         for length in np.unique(lengths).tolist():
-            here = np.flatnonzero(lengths == length)
-            rows = pack(_select(text, torch.from_numpy(here), length))
-            self._stores[length].append(addresses[here], rows, names=[names[i] for i in here.tolist()], at_once=at_once)
+            indexes = np.flatnonzero(lengths == length)
+            rows = pack(_select(text, torch.from_numpy(indexes), length))
+            shown = [names[i] for i in indexes.tolist()]
+            self._stores[length].append(addresses[indexes], rows, names=shown, at_once=at_once)
 
     def read(self, addresses: Addresses) -> TextEmbedding | NDArray[np.int64]:
         """Reads the embeddings, (B, L, D) in the stored dtype, with token counts; or returns the indexes of those
@@ -110,22 +111,22 @@ class TextRows:
         states = torch.zeros((n, layout.length, layout.width), dtype=dtype)
         mask = torch.zeros((n, layout.length), dtype=torch.int64)
         pooled = torch.zeros((n, layout.pooled), dtype=dtype) if layout.pooled else None
-        is_open = np.ones(n, dtype=np.bool_)
+        is_pending = np.ones(n, dtype=np.bool_)
         for length, store in self._stores.items():
-            open_ = np.flatnonzero(is_open)
-            entries = store.sound(keys[open_])
-            here = torch.from_numpy(open_[entries >= 0])
-            if not len(here):
+            pending = np.flatnonzero(is_pending)
+            entries = store.find_valid(keys[pending])
+            indexes = torch.from_numpy(pending[entries >= 0])
+            if not len(indexes):
                 continue
             short = TextLayout(length, layout.width, True, layout.pooled)
             part = unpack(store.read(entries[entries >= 0]), short)
             assert part.mask is not None
-            states[here, :length], mask[here, :length] = part.states, part.mask
+            states[indexes, :length], mask[indexes, :length] = part.states, part.mask
             if pooled is not None and part.pooled is not None:
-                pooled[here] = part.pooled
-            is_open[here.numpy()] = False
-        if is_open.any():
-            return np.flatnonzero(is_open)
+                pooled[indexes] = part.pooled
+            is_pending[indexes.numpy()] = False
+        if is_pending.any():
+            return np.flatnonzero(is_pending)
         return TextEmbedding(states, mask, pooled, tuple(mask.sum(1).tolist()))
 
     def _length_of(self, text: TextEmbedding, i: int) -> int:

@@ -61,7 +61,10 @@ def _probe(path: Path, max_pixels: int) -> decoding.Probe:
 def notes(sources: Sequence[Source]) -> list[Noted]:
     """Notes for the report: masks without an image, and files trained as images that have the name of a mask."""
     notes = [
-        Noted(path, "a mask without an image") for source in sources if source.masks for path in source.masks.unused()
+        Noted(path, "a mask without an image")
+        for source in sources
+        if source.masks
+        for path in source.masks.list_unused()
     ]
     for source in sources:
         count = 0 if source.masks else sum(map(is_named_mask, source.listing.names))

@@ -86,13 +86,13 @@ def take_over(files: KnownFiles, old: Mapping[str, NDArray[Any]], max_pixels: in
     if not old or not len(old["path_hash"]):
         return
     order = np.argsort(old["path_hash"])
-    place = np.searchsorted(old["path_hash"][order], files.path_hash)
-    at = order[np.minimum(place, len(order) - 1)]
-    same = (old["path_hash"][at] == files.path_hash) & (old["stats"][at] == files.stats).all(axis=1)
-    same &= old["width"][at].astype(np.int64) * old["height"][at] <= max_pixels
+    nearest = np.searchsorted(old["path_hash"][order], files.path_hash)
+    old_row = order[np.minimum(nearest, len(order) - 1)]
+    same = (old["path_hash"][old_row] == files.path_hash) & (old["stats"][old_row] == files.stats).all(axis=1)
+    same &= old["width"][old_row].astype(np.int64) * old["height"][old_row] <= max_pixels
     files.facts["frames"][same] = 1
     for name in set(FACTS.names or ()) & old.keys():  # an index of images only may not have all
-        files.facts[name][same] = old[name][at[same]]
+        files.facts[name][same] = old[name][old_row[same]]
     files.facts["is_known"][same] = True
 
 
@@ -116,13 +116,13 @@ def probe_files(
     _, first, which = np.unique(files.path_hash[unknown], return_index=True, return_inverse=True)
     pending = np.sort(unknown[first]).tolist()
     done = len(files.paths) - len(pending)
-    with columns.converting_errors(journal):
+    with columns.convert_write_errors(journal):
         notes = journal.open("a", encoding="ascii")
     with notes:
         for numbers, results in _results(files.paths, pending, max_pixels, workers, probe):
             for i, result in zip(numbers, results, strict=True):
                 files.put(i, result)
-            with columns.converting_errors(journal):
+            with columns.convert_write_errors(journal):
                 notes.writelines(_note(files, i) for i in numbers if files.facts["is_known"][i])
                 notes.flush()
             done += len(numbers)
@@ -184,7 +184,7 @@ def _note(files: KnownFiles, i: int) -> str:
 def _read_journal(files: KnownFiles, journal: Path, max_pixels: int) -> None:
     try:
         lines = outside.read_text(journal, limit=outside.LOGGED, encoding="ascii", errors="replace").splitlines()
-    except (FileNotFoundError, outside.NoPlainFile):
+    except (FileNotFoundError, outside.NotRegularFile):
         return
     probes: dict[tuple[str, tuple[int, ...]], Probe] = {}
     for line in lines:

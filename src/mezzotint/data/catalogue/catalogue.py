@@ -159,7 +159,7 @@ class Catalogue:
         if not is_remote(path):
             return path
         fetched = remote.fetched_at(self.folder.parent.parent / remote.FOLDER, int(keep_gb * 1e9))
-        return fetched.content(path, self.digest[row].tobytes())
+        return fetched.fetch_content(path, self.digest[row].tobytes())
 
     def captions(self, row: int) -> tuple[str, ...]:
         """The captions from which a visit selects one."""
@@ -224,8 +224,8 @@ class Catalogue:
         if not len(self._captions):
             return np.zeros(len(self), np.int64)
         begin, end = self._captions.offsets[first], self._captions.offsets[first + 1]
-        words = np.searchsorted(spaces, end) - np.searchsorted(spaces, begin) + (end > begin)
-        return np.where(self.caption_counts() > 0, words, 0)
+        counts = np.searchsorted(spaces, end) - np.searchsorted(spaces, begin) + (end > begin)
+        return np.where(self.caption_counts() > 0, counts, 0)
 
     def long_captions(self, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows and numbers of captions of at least `least` bytes of UTF-8."""
@@ -415,7 +415,7 @@ def _open_valid(index: Path, roots: Sequence[Path]) -> Catalogue | None:
 
 @contextmanager
 def _lock(parent: Path) -> Iterator[None]:
-    with columns.converting_errors(parent):
+    with columns.convert_write_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(parent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

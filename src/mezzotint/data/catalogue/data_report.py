@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint.data.media.colour import WORDS
+from mezzotint.data.media.colour import CONVERSION_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class DataReport:
 def report_of(table: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataReport:
     """The report of an index. table, about: of its files."""
     flags = table["conversions"]
-    converted = ((word, int(np.count_nonzero(flags & np.uint16(flag)))) for flag, word in WORDS.items())
+    converted = ((word, int(np.count_nonzero(flags & np.uint16(flag)))) for flag, word in CONVERSION_NAMES.items())
     return DataReport(
         used=len(flags),
         skipped=tuple((path, reason) for path, reason, is_wanted in about["skipped"] if not is_wanted),

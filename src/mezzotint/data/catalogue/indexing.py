@@ -28,7 +28,7 @@ from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.overrides import OverridesBuilder
 from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.remote import NearFiles
-from mezzotint.data.files.tags import add_prefix, apply_template, first_of_each
+from mezzotint.data.files.tags import add_prefix, apply_template, choose_first_alternatives
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding, timeouts
 from mezzotint.errors import DatasetError
@@ -115,8 +115,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     if settings.has_clips:
         beside = {name for name in type(settings.clips).model_fields if name.startswith("images")}
         depends_on += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
-    if settings.of_format is not None:
-        depends_on += (settings.of_format.model_dump_json(),)
+    if settings.format_settings is not None:
+        depends_on += (settings.format_settings.model_dump_json(),)
     manifests = format_of(settings.format).manifests
     states = [text for source in sources for text in _state(source, manifests)]
     return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(depends_on), *states)[:32]
@@ -359,9 +359,9 @@ def _is_small(samples: _SampleColumns, facts: NDArray[Any], settings: DataSettin
 
 
 def _caption_lengths(captions: Texts, *, has_wildcards: bool) -> tuple[int, int]:
-    texts = (first_of_each(captions[i]) if has_wildcards else captions[i] for i in range(len(captions)))
-    words = np.fromiter((len(text.split()) for text in texts), np.int64, len(captions))
-    return int((words == 0).sum()), int((words > LONG_CAPTION_WORDS).sum())
+    texts = (choose_first_alternatives(captions[i]) if has_wildcards else captions[i] for i in range(len(captions)))
+    counts = np.fromiter((len(text.split()) for text in texts), np.int64, len(captions))
+    return int((counts == 0).sum()), int((counts > LONG_CAPTION_WORDS).sum())
 
 
 def _fingerprint(table: Mapping[str, NDArray[Any]]) -> str:

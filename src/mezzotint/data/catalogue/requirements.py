@@ -29,11 +29,11 @@ def require_masks(catalogue: Catalogue, settings: DataSettings) -> None:
     """Raises DatasetError E1475 if the recipe uses masks and no image has one."""
     if not settings.has_masks or count_masks(catalogue, np.arange(len(catalogue)), settings):
         return
-    place = ", ".join(map(str, [settings.mask.path] if settings.mask.path else catalogue.roots))
+    folders = ", ".join(map(str, [settings.mask.path] if settings.mask.path else catalogue.roots))
     if settings.mask.source == "alpha":
         problem, remedy = "no image has transparent pixels", "save images with an alpha channel (PNG, WebP)"
     elif settings.mask.path:
-        problem, remedy = "no file there has the name of an image", "name each mask like its image, with any extension"
+        problem, remedy = "no file in it has the name of an image", "name each mask like its image, with any extension"
     else:
         spec = format_spec(settings.format)
         sources = [f"NAME{ENDING}.png next to it"] if spec.reads_masks else []
@@ -41,19 +41,20 @@ def require_masks(catalogue: Catalogue, settings: DataSettings) -> None:
         problem = f"no image NAME has a mask ({', or '.join(sources)})"
         remedy = "add masks" + (", or set data.mask.path" if spec.reads_masks else "")
     raise DatasetError(
-        f"{place}: data.mask.source={settings.mask.source}, but {problem}; {remedy}, or remove data.mask", code="E1475"
+        f"{folders}: data.mask.source={settings.mask.source}, but {problem}; {remedy}, or remove data.mask",
+        code="E1475",
     )
 
 
-def require_words(catalogue: Catalogue, rows: Iterable[int], words: Iterable[str]) -> None:
+def require_learned_tokens(catalogue: Catalogue, rows: Iterable[int], tokens: Iterable[str]) -> None:
     """Raises RecipeError E1474 for a learned token that is in no caption of these rows. The search for a token stops at
     the first caption that contains it."""
-    for word in words:
-        small = word.lower()
-        if not any(small in text.lower() for row in rows for text in catalogue.captions(int(row))):
+    for token in tokens:
+        lowered = token.lower()
+        if not any(lowered in text.lower() for row in rows for text in catalogue.captions(int(row))):
             raise RecipeError(
-                f"model.tokens: no caption contains {word}, so nothing would train it; add "
-                f"{shlex.quote(f'data.captions.trigger={word}')}, which puts it before every caption, or write it in "
+                f"model.tokens: no caption contains {token}, so nothing would train it; add "
+                f"{shlex.quote(f'data.captions.trigger={token}')}, which puts it before every caption, or write it in "
                 "the captions where it belongs",
                 code="E1474",
             )

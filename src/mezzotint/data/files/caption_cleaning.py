@@ -66,7 +66,7 @@ _SIGNS: _Rules = (
     (r"\s+\.\s+", " "),
 )
 
-_WORDS: _Rules = (
+_WORD_RULES: _Rules = (
     (r"\b[a-zA-Z]{1,3}\d{3,15}\b", ""),  # jc6640
     (r"\b[a-zA-Z]+\d+[a-zA-Z]+\b", ""),  # jc6640vc
     (r"\b\d+[a-zA-Z]+\d+\b", ""),  # 6640vc231
@@ -121,7 +121,7 @@ def clean_once(caption: str) -> str:
     if sum(map(text.count, "-_")) > _MAX_HYPHENS:  # this-is-my-cute-cat
         text = text.replace("-", " ").replace("_", " ")
     text = html.unescape(html.unescape(str(ftfy.fix_text(text))))
-    return _apply_rules(text, _WORDS).strip()
+    return _apply_rules(text, _WORD_RULES).strip()
 
 
 def _remove_markup(text: str) -> str:

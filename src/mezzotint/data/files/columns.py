@@ -114,15 +114,15 @@ class TextBuilder:
 
 
 @contextmanager
-def converting_errors(place: Path) -> Iterator[None]:
+def convert_write_errors(path: Path) -> Iterator[None]:
     """Context manager: converts OSError while writing an index to StorageError E1720 with path, reason and remedy."""
     try:
         yield
     except OSError as error:
         full = error.errno in durable.FULL
-        remedy = f" ({durable.free_bytes(place.parent):,} bytes are free); free space there, or" if full else ";"
+        remedy = f" ({durable.free_bytes(path.parent):,} bytes are free); free space there, or" if full else ";"
         raise StorageError(
-            f"{place}: the data index cannot be written: {error.strerror or error}{remedy} "
+            f"{path}: the data index cannot be written: {error.strerror or error}{remedy} "
             "set data.cache.path to another folder",
             code="E1720",
         ) from error
@@ -131,9 +131,9 @@ def converting_errors(place: Path) -> Iterator[None]:
 def write(folder: Path, columns: Columns, about: Mapping[str, Any]) -> None:
     """Writes columns and metadata (JSON values) to a folder that appears only when everything is on disk. An existing
     folder with this name is replaced. Raises StorageError E1720."""
-    with converting_errors(folder):
+    with convert_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    with converting_errors(folder), durable.swapped_in(folder) as temporary:
+    with convert_write_errors(folder), durable.replace_atomically(folder) as temporary:
         temporary.mkdir()
         files = {name: _write_column(temporary / f"{name}.npy", column) for name, column in columns.items()}
         body = {"about": dict(about), "files": files}
@@ -147,7 +147,7 @@ def read(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         text = outside.read_text(folder / "manifest.json", limit=outside.LISTED)
     except NotADirectoryError as error:
         raise FileNotFoundError(folder) from error
-    except (outside.NoPlainFile, UnicodeDecodeError) as error:
+    except (outside.NotRegularFile, UnicodeDecodeError) as error:
         raise DamagedColumns(f"{folder}: {error}") from error
     try:
         manifest = outside.parse_json(text)

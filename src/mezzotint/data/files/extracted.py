@@ -31,16 +31,16 @@ class Images:
         path = self.folder / name[:2] / name
         if _has_content(path, data):
             return path
-        with columns.converting_errors(self.folder):
+        with columns.convert_write_errors(self.folder):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with durable.swapped_in(path, durably=False) as temporary:
+            with durable.replace_atomically(path, durably=False) as temporary:
                 temporary.write_bytes(data)
         self._new.append(path)
         return path
 
     def sync(self) -> None:
         """Syncs all stored images to disk before an index refers to them. Raises StorageError E1720."""
-        with columns.converting_errors(self.folder):
+        with columns.convert_write_errors(self.folder):
             for path in self._new:
                 durable.sync_file(path)
             for folder in sorted({path.parent for path in self._new}):
@@ -59,10 +59,10 @@ def is_as_put(path: Path, stats: NDArray[np.int64]) -> bool:
     return (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) == tuple(stats.tolist())
 
 
-def sweep(folder: Path, kept: Collection[str]) -> None:
-    """Removes images whose names (their SHA-256) are not in `kept`, and partial files left by a crash."""
+def sweep(folder: Path, used_names: Collection[str]) -> None:
+    """Removes images whose names (their SHA-256) are not in `used_names`, and partial files left by a crash."""
     for path in folder.glob("*/*"):
-        if path.name not in kept:
+        if path.name not in used_names:
             path.unlink(missing_ok=True)
 
 

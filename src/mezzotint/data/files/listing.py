@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.assets import DATA
-from mezzotint.errors import DatasetError, most_alike
+from mezzotint.errors import DatasetError, find_closest
 
 _MANY = 100_000
 """Number of files listed by one process; the rest is divided among one process per processor, because the time is spent
@@ -86,7 +86,7 @@ def walk(root: Path, suffixes: Collection[str]) -> Listing:
         reason = "does not exist" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", str(error))
         searched = "" if root.is_absolute() else f" (searched next to the recipe and in {Path.cwd()})"
         shipped = os.listdir(DATA) if len(root.parts) == 1 else []
-        near = most_alike(root.name, [*shipped, *_sibling_folders(root)])
+        near = find_closest(root.name, [*shipped, *_sibling_folders(root)])
         remedy = f"did you mean {root.parent / near}?" if near else "set data.path to the folder of images"
         if "," in root.name:
             remedy = f"for several folders set data.path=[{root}]"
@@ -155,22 +155,22 @@ class _Walker:
     def _scan_entries(self, entries: Iterable[os.DirEntry[str]], folder: str, prefix: str, through_link: bool) -> None:
         names, stats, is_listed = self.names, self.stats, _ExtensionCache(self.suffixes)
         for entry in sorted(entries, key=_name):  # presorted names make the final sort faster
-            own = entry.name
-            if own[0] == ".":
+            entry_name = entry.name
+            if entry_name[0] == ".":
                 continue
-            name = prefix + own
+            name = prefix + entry_name
             try:
                 if entry.is_file(follow_symlinks=False):
-                    if is_listed[own.rpartition(".")[2]] and "." in own:
+                    if is_listed[entry_name.rpartition(".")[2]] and "." in entry_name:
                         stat_result = entry.stat(follow_symlinks=False)
                         names.append(name)
                         stats.extend((stat_result.st_size, stat_result.st_mtime_ns, stat_result.st_ctime_ns))
                     else:
-                        self.unknown[_suffix(own)] += 1
+                        self.unknown[_suffix(entry_name)] += 1
                 elif entry.is_symlink():
-                    self._follow_link(f"{folder}/{own}", name, through_link)
+                    self._follow_link(f"{folder}/{entry_name}", name, through_link)
                 elif entry.is_dir(follow_symlinks=False):
-                    self._enter(f"{folder}/{own}", name, through_link)
+                    self._enter(f"{folder}/{entry_name}", name, through_link)
                 else:
                     self._take(name, entry.stat(follow_symlinks=False))
             except OSError as error:

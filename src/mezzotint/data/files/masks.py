@@ -34,7 +34,7 @@ class Masks:
         self.used.add(stem)
         return self.listing.root / self.listing.names[number]
 
-    def unused(self) -> list[str]:
+    def list_unused(self) -> list[str]:
         """The paths of masks without an image, sorted."""
         left = (number for stem, number in self.of_names.items() if stem not in self.used)
         return sorted(os.fspath(self.listing.root / self.listing.names[number]) for number in left)

@@ -108,7 +108,7 @@ class Memo:
         """A connection to a valid file. Raises sqlite3.DatabaseError, see `_is_damage`."""
         try:
             self._require_valid()
-        except outside.NoPlainFile as error:
+        except outside.NotRegularFile as error:
             raise sqlite3.DatabaseError(str(error.strerror)) from error
         except OSError as error:
             if mode != "rwc" or not isinstance(error, FileNotFoundError):

@@ -43,10 +43,10 @@ class RememberedTexts:
         hashes = np.fromiter((draws.text_key(start + name) for name in names), np.uint64, len(names))
         rows = np.full(len(names), -1, np.int64)
         if len(self._hashes):
-            place = np.searchsorted(self._hashes, hashes, sorter=self._order)
-            at = self._order[np.minimum(place, len(self._order) - 1)]
-            is_same = (self._hashes[at] == hashes) & (self._stats[at] == stats).all(axis=1)
-            rows[is_same] = at[is_same]
+            nearest = np.searchsorted(self._hashes, hashes, sorter=self._order)
+            old_row = self._order[np.minimum(nearest, len(self._order) - 1)]
+            is_same = (self._hashes[old_row] == hashes) & (self._stats[old_row] == stats).all(axis=1)
+            rows[is_same] = old_row[is_same]
         return TextFiles(self, {name: number for number, name in enumerate(names)}, hashes, stats, rows)
 
     def get(self, row: int, key: int, stats: NDArray[np.int64], read: Callable[[], str]) -> str:

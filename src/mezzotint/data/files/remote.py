@@ -159,60 +159,60 @@ class Fetched:
     _unswept: int = 0
     _lock: Lock = field(default_factory=Lock)
 
-    def whole(self, path: Path, stats: NDArray[np.int64]) -> Path:
+    def fetch_file(self, path: Path, stats: NDArray[np.int64]) -> Path:
         """The local path of a listed file. stats: of the listing. Raises DatasetError E1841, StorageError E1720."""
         version = hashlib.sha256(url_of(path).encode("utf-8", "surrogatepass") + stats.tobytes()).hexdigest()[:32]
-        place = self.folder / version[:2] / f"{version}-{path.name}"
+        target = self.folder / version[:2] / f"{version}-{path.name}"
         with self._lock:  # threads that probe images of one shard wait for the same download
-            return self._find(place) or self._put(place, path, lambda temporary: _get(path, temporary))
+            return self._find(target) or self._put(target, path, lambda temporary: _get(path, temporary))
 
-    def content(self, path: Path, digest: bytes) -> Path:
+    def fetch_content(self, path: Path, digest: bytes) -> Path:
         """The local path of a file, or of a member of a tar shard, with this SHA-256. Raises DatasetError E1841, E1843
         if the file now has other bytes; StorageError E1720."""
-        place = self.folder / digest.hex()[:2] / f"{digest.hex()}{path.suffix.partition('@')[0]}"
-        return self._find(place) or self._put(
-            place, path, lambda temporary: temporary.write_bytes(_bytes_of(path, digest))
+        target = self.folder / digest.hex()[:2] / f"{digest.hex()}{path.suffix.partition('@')[0]}"
+        return self._find(target) or self._put(
+            target, path, lambda temporary: temporary.write_bytes(_bytes_of(path, digest))
         )
 
-    def piece(self, name: str, path: Path, start: int, size: int) -> bytes:
+    def fetch_range(self, name: str, path: Path, start: int, size: int) -> bytes:
         """A byte range of a file, stored under a unique name. Raises DatasetError E1841, StorageError E1720."""
-        place = self.folder / name[:2] / name
+        target = self.folder / name[:2] / name
         with suppress(OSError):
-            if self._find(place) and len(data := place.read_bytes()) == size:
+            if self._find(target) and len(data := target.read_bytes()) == size:
                 return data
         system, inside = open_file_system(path)
         data = bytes(with_retries(path, partial(system.cat_file, inside, start=start, end=start + size)))
-        self._put(place, path, lambda temporary: temporary.write_bytes(data))
+        self._put(target, path, lambda temporary: temporary.write_bytes(data))
         return data
 
     def drop(self, name: str) -> None:
         """Removes a stored byte range."""
         (self.folder / name[:2] / name).unlink(missing_ok=True)
 
-    def _find(self, place: Path) -> Path | None:
+    def _find(self, target: Path) -> Path | None:
         try:
-            os.utime(place)
+            os.utime(target)
         except OSError:
             return None
-        return place
+        return target
 
-    def _put(self, place: Path, path: Path, write: Callable[[Path], object]) -> Path:
-        temporary = durable.aside_of(
-            place.with_name(f"{place.name}-{secrets.token_hex(8)}")
+    def _put(self, target: Path, path: Path, write: Callable[[Path], object]) -> Path:
+        temporary = durable.temporary_path(
+            target.with_name(f"{target.name}-{secrets.token_hex(8)}")
         )  # threads may fetch the same file
-        with columns.converting_errors(self.folder):
-            place.parent.mkdir(parents=True, exist_ok=True)
+        with columns.convert_write_errors(self.folder):
+            target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with columns.converting_errors(self.folder):
+            with columns.convert_write_errors(self.folder):
                 write(temporary)
                 self._unswept += temporary.stat().st_size
-                durable.take_place(temporary, place, durably=False)
+                durable.move_into_place(temporary, target, durably=False)
         finally:
             temporary.unlink(missing_ok=True)
         if self._unswept * 64 >= self.most_bytes:
             self._unswept = 0
             sweep(self.folder, self.most_bytes)
-        return place
+        return target
 
 
 def _get(path: Path, temporary: Path) -> None:
@@ -280,9 +280,9 @@ class NearFiles:
         }  # fmt: skip
 
     def file(self, path: Path) -> Path:
-        """The local path of a listed file. Raises as `Fetched.whole`."""
+        """The local path of a listed file. Raises as `Fetched.fetch_file`."""
         stats = self._stats.get(os.fspath(path))
-        return path if stats is None else self._fetched.whole(path, stats)
+        return path if stats is None else self._fetched.fetch_file(path, stats)
 
     def at(self, path: Path) -> Path:
         """The local path of a file or of a member of one."""

@@ -108,6 +108,6 @@ def resolve_wildcards(caption: str, choose: Callable[[int, int], int]) -> str:
     return re.sub(r"\{([^}]+)\}", resolve, text).replace("\0<", "{").replace("\0>", "}")
 
 
-def first_of_each(caption: str) -> str:
+def choose_first_alternatives(caption: str) -> str:
     """Resolves each wildcard to its first alternative."""
     return resolve_wildcards(caption, lambda number, count: 0)

@@ -17,7 +17,7 @@ from mezzotint.data.files.listing import Unusable
 MAX_BYTES = 1 << 30
 """Maximum size of an image file."""
 
-_PLACE = re.compile(r"@(\d{1,15})\+(\d{1,15})$")
+_BYTE_RANGE = re.compile(r"@(\d{1,15})\+(\d{1,15})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Member:
         """The path of the member."""
         return self.archive / f"{self.name.rpartition('/')[2]}@{self.offset}+{self.size}"
 
-    def opened(self) -> BufferedReader:
+    def open(self) -> BufferedReader:
         """Opens the member as a file. Raises Unusable if the archive is truncated, OSError."""
         if self.size > MAX_BYTES:
             raise Unusable(too_large(self.size))
@@ -55,7 +55,7 @@ def too_large(size: int) -> str:
 
 def parse_member_path(path: Path) -> Member | None:
     """Parses a path of `Member.path`, without checking its archive; None for any other path."""
-    match = _PLACE.search(path.name)
+    match = _BYTE_RANGE.search(path.name)
     return None if match is None else Member(path.parent, path.name[: match.start()], int(match[1]), int(match[2]))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mezzotint.data.catalogue.data_report import DataReport, readable
 from mezzotint.data.findings.finding import Example, Finding, Status, limit_examples, name_first
-from mezzotint.data.formats.shared.folder_repeats import seen_in
+from mezzotint.data.formats.shared.folder_repeats import find_folders_with_repeats
 from mezzotint.settings.counting import format_count
 from mezzotint.settings.sections.data import DataSettings
 
@@ -53,7 +53,7 @@ def of_repeats(roots: Iterable[Path], settings: DataSettings) -> Iterator[Findin
     is_once = all(one.settings.repeats == 1 for one in settings.image_sets())
     effect = "uses every image once" if is_once else "does not read it; data.repeats applies to all of a set"
     for root in dict.fromkeys(roots):
-        if folders := seen_in(root):
+        if folders := find_folders_with_repeats(root):
             yield Finding(
                 "kohya-folders", "look", len(folders),
                 f"{name_first([readable(name) for name in folders])} below {readable(os.fspath(root))} "

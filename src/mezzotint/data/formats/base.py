@@ -94,15 +94,14 @@ class Format:
     """How one kind of data set is read. read_samples: yields the samples of a source, and the reasons for skipped
     files.
 
-    suffixes: endings of the files that it looks at, in lower case. list_files: what lies at a path of `data.path`; None
-    lists all files below the folder that have these endings. manifests: names or endings of files whose content, and
-    not only size and times, is part of the index's address. is_encoded: samples are latents and text embeddings
-    already, which a cache takes over instead of encoding. read_embedding: of a format whose entries name files of text
-    embeddings: (path, length, width) → what a file holds; length and width are None where any will do; raises
-    CacheError with the reason that it cannot be used. own_flips: images may have a chance of their own to be
-    mirrored, so that a cache keeps several placements of them. reads_remote: it opens files by `Source.file` alone, so
-    that they may lie on object storage. What the recipe has to know of a format stands in
-    `settings/formats/NAME.py`.
+    suffixes: extensions of the files that it reads, in lower case. list_files: the files at a path of `data.path`; None
+    lists all files below the folder that have these extensions. manifests: names or extensions of files whose
+    content, and not only size and times, is part of the index's address. is_encoded: samples are latents and text
+    embeddings already, which a cache imports instead of encoding. read_embedding: of a format whose entries name files
+    of text embeddings: (path, length, width) → the content of a file; None accepts any length or width; raises
+    CacheError with the reason why it cannot be used. own_flips: samples may override the probability of mirroring, so a
+    cache stores several placements of each image. reads_remote: it opens files only by `Source.file`, so they may be on
+    object storage. Facts of a format for recipes are in `settings/formats/NAME.py`.
     """
 
     read_samples: Callable[[Source], Iterator[Item]]

@@ -49,10 +49,10 @@ def _skip_reason(name: str) -> str | None:
     folder, slash, rest = name.partition("/")
     if not slash:
         return "not in a folder such as 10_name"
-    words = parse_folder_name(folder)
-    if words is None:
+    parsed = parse_folder_name(folder)
+    if parsed is None:
         return f"{folder} has no number of repeats; name it like 10_name"
-    if not words.repeats:
+    if not parsed.repeats:
         return f"{folder} has 0 repeats"
     return "not directly in its folder such as 10_name" if "/" in rest else None
 

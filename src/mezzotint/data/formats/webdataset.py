@@ -284,7 +284,7 @@ def _text(member: Member, most: int) -> str:
     if member.size > most:
         raise Unusable(f"{member.name!a}: more than {most:,} bytes")
     try:
-        with member.opened() as file:
+        with member.open() as file:
             return file.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Unusable(f"{member.name!a}: not UTF-8 at byte {error.start}; save it as UTF-8") from error

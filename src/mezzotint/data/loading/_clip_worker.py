@@ -17,8 +17,8 @@ from mezzotint.data.loading.worker import (
     BatchWorker,
     HostBatch,
     addresses_of,
+    map_tensors,
     read_frames,
-    with_each_tensor,
 )
 from mezzotint.data.schedule import clip_visits
 from mezzotint.data.schedule.clip_visits import draw_images, groups_of_stills
@@ -90,18 +90,18 @@ class ClipWorker(BatchWorker):
     def _own_frames(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch:
         """Frames of the clips themselves, after placement, with the clips' captions."""
         num = self._settings.clips.images
-        keys = tuple(f"{key}[{place}]" for key in batch.keys for place in range(num))
+        keys = tuple(f"{key}[{index}]" for key in batch.keys for index in range(num))
         return replace(
             batch,
             request=self._repeat_request(batch.request, np.repeat(batch.request.rows, num).tolist()),
             keys=keys,
             captions=tuple(caption for caption in batch.captions for _ in range(num)),
-            posterior_keys=addresses_of(v.draw("posterior-still", place) for v in visits for place in range(num)),
+            posterior_keys=addresses_of(v.draw("posterior-still", index) for v in visits for index in range(num)),
             geometry=self._repeat_each(batch.geometry),
             weight=self._repeat_each(batch.weight),
             pixels=None if batch.pixels is None else _select_frames(batch.pixels, num),
             latents=None if batch.latents is None else self._rows_of_frames(visits, placed, keys),
-            text=with_each_tensor(batch.text, self._repeat_each),
+            text=map_tensors(batch.text, self._repeat_each),
             is_class=None,
         )
 
@@ -136,5 +136,5 @@ def _read_frames(catalogue: Catalogue, visit: Visit, placed: Placement, frames: 
 
 def _select_frames(pixels: Tensor, num: int) -> Tensor:
     """(B, 3, F, H, W) → (B·num, 3, H, W), the frames of `clip_sampling.stills_of_clip`."""
-    places = torch.from_numpy(stills_of_clip(pixels.shape[2], num))
-    return pixels[:, :, places].transpose(1, 2).reshape(len(pixels) * num, 3, *pixels.shape[3:])
+    indexes = torch.from_numpy(stills_of_clip(pixels.shape[2], num))
+    return pixels[:, :, indexes].transpose(1, 2).reshape(len(pixels) * num, 3, *pixels.shape[3:])

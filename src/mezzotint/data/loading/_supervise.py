@@ -20,7 +20,7 @@ _DECIDED_BY_PARENT = (signal.SIGINT, signal.SIGTERM)
 _PARENT_CHECK_SECONDS = 0.2
 
 
-def beginning() -> Callable[[int], None]:
+def make_worker_init() -> Callable[[int], None]:
     """The init function of workers, for a torch DataLoader started by this process."""
     return functools.partial(_init_worker, parent=os.getpid())
 
@@ -53,7 +53,7 @@ class Workers:
             if not worker.is_alive():
                 raise PeerLost(_exit_message(worker), code="E1810")
 
-    def explained(self, error: Exception) -> Exception:
+    def find_cause(self, error: Exception) -> Exception:
         """The cause of an error in receiving a result: possibly a worker that died while sending, which is detected a
         little later."""
         deadline = time.monotonic() + (1.0 if self.processes else 0.0)

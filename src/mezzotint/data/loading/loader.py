@@ -134,7 +134,7 @@ class Loader:
                 num_workers=workers,
                 prefetch_factor=self._prefetch if workers else None,
                 pin_memory=self._device.type == "cuda",
-                worker_init_fn=_supervise.beginning() if workers else None,
+                worker_init_fn=_supervise.make_worker_init() if workers else None,
                 generator=torch.Generator(),  # torch draws a seed for its workers: not from the global generator
             )
             self._answers = self._workers.start(loader)
@@ -181,7 +181,7 @@ class Loader:
         try:
             answer = next(self._answers)
         except (RuntimeError, OSError, EOFError) as error:
-            raise self._workers.explained(error) from error
+            raise self._workers.find_cause(error) from error
         if isinstance(answer, MezzotintError):
             raise answer
         return answer

@@ -82,7 +82,7 @@ class HostBatch:
     def pin_memory(self) -> Self:
         """A copy in page-locked memory, from which copies to the device are asynchronous. Called by torch's pinning
         thread."""
-        pinned: Self = with_each_tensor(self, Tensor.pin_memory)
+        pinned: Self = map_tensors(self, Tensor.pin_memory)
         return pinned
 
 
@@ -210,10 +210,10 @@ class BatchWorker(Dataset[Any]):
     def _pixels(self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size, broken: list[int]) -> Tensor:
         frames = (bucket.frames,) if self._settings.has_clips and not self.is_joined_image else ()
         pixels = torch.empty((len(visits), 3, *frames, bucket.height, bucket.width), dtype=torch.uint8)
-        for i, (visit, place) in enumerate(zip(visits, placed, strict=True)):
+        for i, (visit, its_placement) in enumerate(zip(visits, placed, strict=True)):
             fault_injection.reach("data.decode")
             try:
-                pixels[i] = self._read(visit, place)
+                pixels[i] = self._read(visit, its_placement)
             except DatasetError as error:
                 if not self._spares or error.code != BROKEN:
                     raise
@@ -229,9 +229,9 @@ class BatchWorker(Dataset[Any]):
         if self._latents is not None:
             return self._latents.read_masks(self._catalogue, [visit.row for visit in visits], placed, keys, broken)
         masks = torch.full((len(visits), bucket.height, bucket.width), 255, dtype=torch.uint8)
-        for i, (visit, place) in enumerate(zip(visits, placed, strict=True)):
+        for i, (visit, its_placement) in enumerate(zip(visits, placed, strict=True)):
             if i not in broken and has_mask(self._catalogue, visit.row, self._settings):
-                masks[i] = torch.from_numpy(read_mask(self._catalogue, visit.row, place, self._settings))
+                masks[i] = torch.from_numpy(read_mask(self._catalogue, visit.row, its_placement, self._settings))
         return masks
 
     @property
@@ -254,9 +254,9 @@ class BatchWorker(Dataset[Any]):
             if not self._spares or self._latents is None or (store := self._latents.store(bucket)) is None:
                 raise
         rows = torch.zeros((len(visits), *store.shape), dtype=store.dtype)
-        for i, (visit, place, view) in enumerate(zip(visits, placed, views, strict=True)):
+        for i, (visit, its_placement, view) in enumerate(zip(visits, placed, views, strict=True)):
             try:
-                rows[i] = self._cached([visit], [place], [view], bucket)[0]
+                rows[i] = self._cached([visit], [its_placement], [view], bucket)[0]
             except CacheError:
                 if not is_broken(self._catalogue, visit.row, self._settings):
                     raise
@@ -269,8 +269,8 @@ class BatchWorker(Dataset[Any]):
         assert self._latents is not None
         keys = [self._catalogue.key(visit.row) for visit in visits]
         addresses = [
-            self._latents.address(self._catalogue, visit.row, place, view)
-            for visit, place, view in zip(visits, placed, views, strict=True)
+            self._latents.address(self._catalogue, visit.row, its_placement, view)
+            for visit, its_placement, view in zip(visits, placed, views, strict=True)
         ]
         return self._latents.read(addresses, bucket, keys, is_joined_image=self.is_joined_image)
 
@@ -281,9 +281,9 @@ class BatchWorker(Dataset[Any]):
         if self._settings.original_size == "stored":
             sideways = (self._catalogue.conversions[rows] & np.uint16(Conversion.SIDEWAYS)) != 0
             numbers[sideways, :2] = numbers[sideways, 1::-1]
-        for row, line, place in zip(rows.tolist(), numbers, placed, strict=True):
-            line[2:4] = place.crop_top_left
-            line[4:6] = place.bucket.height, place.bucket.width
+        for row, line, its_placement in zip(rows.tolist(), numbers, placed, strict=True):
+            line[2:4] = its_placement.crop_top_left
+            line[4:6] = its_placement.bucket.height, its_placement.bucket.width
             sizes = self._catalogue.overrides.sizes_of(row)
             if sizes is not None:
                 line[:] = sizes
@@ -297,7 +297,7 @@ def addresses_of(addresses: Iterable[int]) -> Tensor:
 
 def to_batch(batch: HostBatch, device: torch.device) -> Batch:
     """A batch on the device: pixels as float32 in [−1, 1], latents and embeddings as float32."""
-    moved = with_each_tensor(batch, lambda tensor: tensor.to(device, non_blocking=True))
+    moved = map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
     latents, text = (None if moved.latents is None else moved.latents.float()), moved.text
     if text is not None:
         pooled = None if text.pooled is None else text.pooled.float()
@@ -328,12 +328,12 @@ def to_pixels(image: Tensor, device: torch.device) -> Tensor:
     return image.to(device, non_blocking=True).float().div_(127.5).sub_(1.0)
 
 
-def with_each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """Applies a function to all tensors of a batch, also nested ones."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, HostBatch | TextEmbedding):
-        changed = {field.name: with_each_tensor(getattr(value, field.name), change) for field in fields(value)}
+        changed = {field.name: map_tensors(getattr(value, field.name), change) for field in fields(value)}
         return replace(value, **changed)
     return value
 
@@ -359,10 +359,10 @@ def read_image(catalogue: Catalogue, row: int, placed: Placement, settings: Data
 
 def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
     """Reads and places the mask of a row, (H, W), for a row that `has_mask`. Raises as `read_image`."""
-    own = catalogue.overrides.mask_of(row)
+    mask_path = catalogue.overrides.mask_of(row)
     with _still_readable(catalogue, row, settings):
-        path = own or catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-        decode = partial(decoding.mask, path, placed, is_alpha=own is None, max_pixels=settings.max_pixels)
+        path = mask_path or catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
+        decode = partial(decoding.mask, path, placed, is_alpha=mask_path is None, max_pixels=settings.max_pixels)
         return timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
 
 

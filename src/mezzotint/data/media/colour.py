@@ -33,7 +33,7 @@ class Conversion(IntFlag):
     VARIABLE_RATE = 512
 
 
-WORDS: dict[Conversion, str] = {
+CONVERSION_NAMES: dict[Conversion, str] = {
     Conversion.TURNED: "rotated according to EXIF",
     Conversion.ALPHA: "transparency composited on the background colour",
     Conversion.DEEP: "more than 8 bits scaled to 8",
@@ -50,7 +50,7 @@ WORDS: dict[Conversion, str] = {
 
 def conversions_of(flags: int) -> tuple[str, ...]:
     """The names of the conversions in `Conversion` flags."""
-    return tuple(word for flag, word in WORDS.items() if flags & flag)
+    return tuple(word for flag, word in CONVERSION_NAMES.items() if flags & flag)
 
 
 def of_profile(mode: str, profile: bytes) -> Conversion:

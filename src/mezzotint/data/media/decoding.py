@@ -267,7 +267,7 @@ def readable_file(
     error in opening or in the body of the `with` becomes a DatasetError with this code."""
     try:
         member = tar_members.member_at(path)
-        with member.opened() if member is not None else _open_regular(path, most) as file:
+        with member.open() if member is not None else _open_regular(path, most) as file:
             yield file
     except DatasetError:
         raise

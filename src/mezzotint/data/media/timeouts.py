@@ -25,9 +25,9 @@ class Sign:
         self.at = time.monotonic()
 
 
-def run_with_timeout(seconds: float | None, what: str, work: Callable[[], T], sign: Sign | None = None) -> T:
+def run_with_timeout(seconds: float | None, name: str, work: Callable[[], T], sign: Sign | None = None) -> T:
     """Runs work in a thread and returns its result or raises its error. After a timeout the thread is abandoned.
-    seconds: timeout, None to wait forever. what: name of the file, for the message. sign: called by the work to restart
+    seconds: timeout, None to wait forever. name: of the file, for the message. sign: called by the work to restart
     the timeout. Raises DatasetError E1233."""
     if seconds is None:
         return work()
@@ -53,6 +53,6 @@ def run_with_timeout(seconds: float | None, what: str, work: Callable[[], T], si
     if results:
         return results[0]
     raise DatasetError(
-        f"{what}: not decoded within {seconds:g} s; check the file and its disk, or raise data.decode_timeout",
+        f"{name}: not decoded within {seconds:g} s; check the file and its disk, or raise data.decode_timeout",
         code="E1233",
     )

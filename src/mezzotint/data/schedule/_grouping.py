@@ -105,8 +105,8 @@ def arrange_batches(name: _Ints, accumulation: int, *, seed: int, epoch: int) ->
     order = np.concatenate((batches[fills], np.asarray(mixed, dtype=np.int64)))
     whole = len(order) // accumulation
     windows = order[: whole * accumulation].reshape(whole, accumulation)
-    places = np.argsort(draws.keys(seed, "windows", epoch, np.arange(whole)), kind="stable")
-    return np.concatenate((windows[places].ravel(), order[whole * accumulation :]))
+    permutation = np.argsort(draws.keys(seed, "windows", epoch, np.arange(whole)), kind="stable")
+    return np.concatenate((windows[permutation].ravel(), order[whole * accumulation :]))
 
 
 def pack_lists(named: Sequence[Sequence[int]], nameless: Sequence[int], size: int) -> list[int]:

@@ -52,15 +52,15 @@ class Pairs:
         sizes = [len(samples) for samples, _ in self.sides]
         return max(sizes) if min(sizes) else 0
 
-    def taken_apart(self, pairs: Epoch) -> Epoch:
+    def convert_to_samples(self, pairs: Epoch) -> Epoch:
         """Converts a plan of pairs to a plan of samples: in each batch first the subject's, then the class's."""
         lengths = np.diff(pairs.starts)
         within = np.arange(len(pairs.order)) - np.repeat(pairs.starts[:-1], lengths)
-        places = np.repeat(2 * pairs.starts[:-1], lengths) + within
+        first_positions = np.repeat(2 * pairs.starts[:-1], lengths) + within
         order, visit = (np.empty(2 * len(pairs.order), np.int32) for _ in range(2))
         factor = np.empty(len(order), np.float32)
         for side, (samples, before) in enumerate(self.sides):
-            targets = places + side * np.repeat(lengths, lengths)
+            targets = first_positions + side * np.repeat(lengths, lengths)
             rounds, which = np.divmod(pairs.order.astype(np.int64), max(len(samples), 1))
             rounds += pairs.visit * -(-self.num // max(len(samples), 1))
             order[targets] = samples[which]

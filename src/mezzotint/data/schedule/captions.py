@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mezzotint import draws
-from mezzotint.data.files.tags import Tags, first_of_each, join_tags, resolve_wildcards
+from mezzotint.data.files.tags import Tags, choose_first_alternatives, join_tags, resolve_wildcards
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.settings.sections.captions import CaptionSettings
 from mezzotint.settings.sections.data import DataSettings
@@ -67,7 +67,7 @@ class DrawnCaptions:
             address = cached_shuffle_key(self.key_hash, draws.below(address, self.cached))
         return apply_changes(caption, self.line, self.changes, address=address)
 
-    def all_cached(self, captions: Sequence[str]) -> tuple[str, ...]:
+    def list_cached(self, captions: Sequence[str]) -> tuple[str, ...]:
         """All variants of captions with a text cache: the captions themselves, and each cached variant if any."""
         if not self.changes.are_any:
             return tuple(captions)
@@ -96,7 +96,7 @@ def apply_changes(caption: str, line: str, changes: Changes, *, address: int) ->
 
 def without_changes(caption: str, changes: Changes) -> str:
     """A caption without random changes, for held-out images and previews: the first alternative of each wildcard."""
-    return first_of_each(caption) if changes.wildcards else caption
+    return choose_first_alternatives(caption) if changes.wildcards else caption
 
 
 def _wildcard(address: int, number: int, count: int) -> int:
@@ -106,7 +106,7 @@ def _wildcard(address: int, number: int, count: int) -> int:
 def _resolve_wildcards(tags: Tags, address: int) -> Tags:
     """Resolves wildcards in weighted tags, with separate draws for each tag."""
     texts = enumerate((tags.main, *tags.tags))
-    parts = [resolve_wildcards(text, partial(_wildcard, draws.key(address, "place", place))) for place, text in texts]
+    parts = [resolve_wildcards(text, partial(_wildcard, draws.key(address, "place", index))) for index, text in texts]
     return replace(tags, main=parts[0], tags=tuple(parts[1:]))
 
 

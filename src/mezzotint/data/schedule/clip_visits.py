@@ -45,10 +45,10 @@ def draw_images(num_images: int, per_sample: int, *, address: int) -> NDArray[np
     draw (`draws.key`)."""
     assert 0 < per_sample <= num_images
     numbers: list[int] = []
-    for place in range(per_sample):
+    for index in range(per_sample):
         # Floyd's algorithm: each subset of this size is equally likely; the cost does not depend on the data set
-        last = num_images - per_sample + place
-        number = draws.below(draws.key(address, "still", place), last + 1)
+        last = num_images - per_sample + index
+        number = draws.below(draws.key(address, "still", index), last + 1)
         numbers.append(last if number in numbers else number)
     order = np.argsort(draws.keys(address, "still-order", np.arange(per_sample)), kind="stable")
     return np.asarray(numbers, dtype=np.int64)[order]

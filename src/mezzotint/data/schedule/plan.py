@@ -156,7 +156,7 @@ def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, see
     else:
         pairs = Pairs.of(_num_visits(columns, settings, seed, epoch), columns.prior)
         each = _of_pairs(columns, pairs, settings)
-        planned = pairs.taken_apart(_plan_samples(each, settings, accumulation, seed, epoch))
+        planned = pairs.convert_to_samples(_plan_samples(each, settings, accumulation, seed, epoch))
     if columns.choices is None:
         return planned
     # visits of a sample have different numbers in all of its base sizes
@@ -491,11 +491,11 @@ def _repeat(within: _Rows, starts: _Ints, real: _Rows, address: tuple[int, int])
     for batch in np.flatnonzero(real < np.diff(starts)).tolist():
         first, num = int(starts[batch]), int(real[batch])
         copies = dict.fromkeys(within[first : first + num].tolist(), 0)
-        for place in range(first + num, int(starts[batch + 1])):
-            drawn = draws.below(draws.key(seed, "fill", epoch, int(within[first]), place - first), place - first)
-            within[place] = source = int(within[first + drawn])
+        for index in range(first + num, int(starts[batch + 1])):
+            drawn = draws.below(draws.key(seed, "fill", epoch, int(within[first]), index - first), index - first)
+            within[index] = source = int(within[first + drawn])
             copies[source] += 1
-            again[place] = copies[source]
+            again[index] = copies[source]
     return again, within
 
 
@@ -552,8 +552,8 @@ class Timeline:
         self.steps_of(0)
         if steps > self._ends[-1]:
             return len(self._ends) * steps / max(1, self._ends[-1])
-        epoch, place = self.locate(steps - 1)
-        return epoch + (place + 1) / self.steps_of(epoch)
+        epoch, index = self.locate(steps - 1)
+        return epoch + (index + 1) / self.steps_of(epoch)
 
     def epoch(self, epoch: int) -> Epoch:
         """The plan of an epoch; the last two are cached."""

@@ -88,12 +88,12 @@ class Standardized(ABC):
     def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation per channel, broadcastable to latents, on the device of a tensor."""
 
-    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+    def scale_moments(self, mean: Tensor, std: Tensor) -> Tensor:
         """See FolderFamily."""
         center, spread = self.statistics(mean)
         return torch.cat(((mean - center) / spread, std / spread), dim=1)
 
-    def raw(self, latents: Tensor) -> Tensor:
+    def unscale_latents(self, latents: Tensor) -> Tensor:
         """See FolderFamily."""
         center, spread = self.statistics(latents)
         return latents * spread + center

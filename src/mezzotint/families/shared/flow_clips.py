@@ -36,10 +36,10 @@ class ClipFamily(FlowFamily):
         clips = as_clips(noised.model_input)
         count = self.tokens.count(clips.shape[1:])
         times = noised.model_t[:, None].expand(-1, count)
-        if noised.begun is None:
+        if noised.has_first_frame is None:
             return times
         is_first = torch.arange(count, device=times.device) < count // clips.shape[2]
-        return times.masked_fill(noised.begun[:, None] & is_first, 0.0)
+        return times.masked_fill(noised.has_first_frame[:, None] & is_first, 0.0)
 
     @torch.no_grad()
     def encode_media(self, pixels: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class ClipFamily(FlowFamily):
         for clip in clips.split(1) if count else ():
             with without_autocast(vae):
                 posterior = vae.encode(cast_like_parameters(clip, vae)).latent_dist
-            moments.append(self.scaled(posterior.mean.float(), posterior.std.float()))
+            moments.append(self.scale_moments(posterior.mean.float(), posterior.std.float()))
         whole = torch.cat([part.to(moments[-1].device) for part in moments])
         return whole if pixels.ndim == 5 else whole[:, :, 0]
 
@@ -59,7 +59,7 @@ class ClipFamily(FlowFamily):
     def decode_media(self, latents: Tensor) -> Tensor:
         """See ModelFamily: clips too."""
         vae, decoded = self._part("vae"), []
-        for clip in as_clips(self.raw(as_clips(latents.float()))).split(1):
+        for clip in as_clips(self.unscale_latents(as_clips(latents.float()))).split(1):
             with without_autocast(vae):
                 decoded.append(
                     cast(Tensor, self._decode(vae, cast_like_parameters(clip, vae))).float().clamp(-1.0, 1.0)

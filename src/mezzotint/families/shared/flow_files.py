@@ -73,7 +73,7 @@ class FlowFiles(FolderFiles):
     @classmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
         """See ModelFiles. Raises WeightsError E1401, E1406, E1409, E1222, E1478."""
-        root = settings.described_by
+        root = settings.config_source
         kinds.refuse_adapter(root)
         if root.is_file():
             return cls._in_one_file(root, settings, seed)
@@ -81,7 +81,7 @@ class FlowFiles(FolderFiles):
         transformer = cls.spec.folders["denoiser"]
         config = folder.config(transformer) if (root / transformer / "config.json").is_file() else {}
         cls._require_family(folder, config)
-        configs = read_configs(folder, cls.spec, cls.absent(folder))
+        configs = read_configs(folder, cls.spec, cls.find_absent_parts(folder))
         files = cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
         with converting_config_errors(root):
             cls.require_match(root, configs)
@@ -95,10 +95,10 @@ class FlowFiles(FolderFiles):
         encoders = {part: self.expected(part) for part in self.text_parts if self.settings.over}
         parts: dict[str, StandalonePart] = {}
         for path in self.settings.over:
-            part, file = standalone.open_encoder(path, encoders, what=self.spec.called)
+            part, file = standalone.open_encoder(path, encoders, model_name=self.spec.label)
             if part in parts:
                 raise WeightsError(
-                    f"model.over: {path} and {parts[part].place} are both the {part} of {self.spec.called}; keep one",
+                    f"model.over: {path} and {parts[part].path} are both the {part} of {self.spec.label}; keep one",
                     code="E1478",
                 )
             parts[part] = file
@@ -114,7 +114,7 @@ class FlowFiles(FolderFiles):
         """An original-format checkpoint, with a folder for the configurations and the missing parts."""
         if settings.config is None or not settings.config.is_dir():
             raise WeightsError(
-                f"{path}: a single file of {cls.spec.called} holds little more than the denoiser; write "
+                f"{path}: a single file of {cls.spec.label} holds little more than the denoiser; write "
                 "model.config=FOLDER (convert: --config=FOLDER), the model's folder in diffusers' layout, for the "
                 "other parts",
                 code="E1478",
@@ -125,20 +125,21 @@ class FlowFiles(FolderFiles):
             for part, where in cls.parts_in_file(settings).items()
             if part in files.parts
         }
-        return replace(files, settings=settings, single=originals.open_original(path, parts, what=cls.spec.called))
+        return replace(files, settings=settings, single=originals.open_original(path, parts, model_name=cls.spec.label))
 
     @classmethod
     def _require_family(cls, folder: ModelFolder, config: Mapping[str, Any]) -> None:
         pipeline, spec = str(folder.index.get("_class_name", "")), cls.spec
-        if pipeline in cls.pipelines and (not config or spec.holds({}, config)):
+        if pipeline in cls.pipelines and (not config or spec.matches({}, config)):
             return  # without a configuration `read_configs` reports what is missing
         family = kinds.family_at(folder.root)
         other = f"; write model.family={family}" if family not in (None, spec.name) else ""
-        what = f"a folder of {pipeline or 'an unknown pipeline'}"
-        what += f" with a {config['_class_name']}" if "_class_name" in config else ""
-        what += f", {cls.refused[pipeline]}" if pipeline in cls.refused else ""
+        description = f"a folder of {pipeline or 'an unknown pipeline'}"
+        description += f" with a {config['_class_name']}" if "_class_name" in config else ""
+        description += f", {cls.refused[pipeline]}" if pipeline in cls.refused else ""
         raise WeightsError(
-            f"{folder.root}: is {what}; family {spec.name} trains {spec.trains} ({' or '.join(cls.pipelines)}){other}",
+            f"{folder.root}: is {description}; family {spec.name} trains {spec.trains} "
+            f"({' or '.join(cls.pipelines)}){other}",
             code="E1222",
         )
 
@@ -162,12 +163,12 @@ class FlowFiles(FolderFiles):
 
     def stored_in_file(self, part: str) -> Stored | None:
         """See FolderFiles: the parts in the original-format checkpoint."""
-        return self.single.stored(part) if self.single is not None and part in self.single.parts else None
+        return self.single.open_part(part) if self.single is not None and part in self.single.parts else None
 
     def weights_digest(self, part: str) -> Mapping[str, Any]:
         """See FolderFiles."""
         if part not in self.standalone and self.single is not None and part in self.single.parts:
-            return {"weights": self.single.stored(part).digest()}
+            return {"weights": self.single.open_part(part).digest()}
         return super().weights_digest(part)
 
     def schedule_fingerprint(self) -> str:
@@ -188,7 +189,7 @@ class FlowFiles(FolderFiles):
     def notes(self, parts: Collection[str]) -> Iterator[str]:
         """See FolderFiles."""
         if self.single is not None and self.settings.weights == "files":
-            yield f"{self.single.place.name} holds {', '.join(self.single.parts)}; the rest is read from {self.root}"
+            yield f"{self.single.path.name} holds {', '.join(self.single.parts)}; the rest is read from {self.root}"
         yield from super().notes(parts)
 
     # --- original format --------------------------------------------------------------------------------------------

@@ -64,21 +64,21 @@ class FolderFamily(ModelFamily):
             return pixels.new_empty((0, 2 * self.grid.channels, height, width), dtype=torch.float32)
         with without_autocast(vae):
             posterior = vae.encode(cast_like_parameters(self.to_vae(pixels), vae)).latent_dist
-        return self.scaled(self.from_vae(posterior.mean.float()), self.from_vae(posterior.std.float()))
+        return self.scale_moments(self.from_vae(posterior.mean.float()), self.from_vae(posterior.std.float()))
 
     @torch.no_grad()
     def decode_media(self, latents: Tensor) -> Tensor:
         """See ModelFamily. Runs in the dtype and on the device of the VAE's parameters."""
         vae = self._part("vae")
         with without_autocast(vae):
-            decoded = vae.decode(cast_like_parameters(self.to_vae(self.raw(latents.float())), vae)).sample
+            decoded = vae.decode(cast_like_parameters(self.to_vae(self.unscale_latents(latents.float())), vae)).sample
         return self.from_vae(cast(Tensor, decoded)).float().clamp(-1.0, 1.0)
 
-    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+    def scale_moments(self, mean: Tensor, std: Tensor) -> Tensor:
         """The VAE's posterior mean and deviation → the model's moments, concatenated along the channels."""
         return torch.cat(((mean - self._shift) * self._scale, std * self._scale), dim=1)
 
-    def raw(self, latents: Tensor) -> Tensor:
+    def unscale_latents(self, latents: Tensor) -> Tensor:
         """The model's latents → the VAE's."""
         return latents / self._scale + self._shift
 
@@ -157,7 +157,7 @@ class FolderFamily(ModelFamily):
         replaced: dict[str, Replaced] = {}
         for part in files.parts:
             is_new = files.is_drawn(part) or any(name.startswith(f"{part}/") for name in weights)
-            new = self._replacement(files, part, weights) if is_new else files.kept(part)
+            new = self._replacement(files, part, weights) if is_new else files.replacement_of(part)
             if new is not None:
                 replaced[files.spec.folders[part]] = new
         scheduler = self._scheduler_config(files, schedule, trained_form)

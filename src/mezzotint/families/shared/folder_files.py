@@ -68,14 +68,14 @@ class FolderFiles(ModelFiles):
     standalone: Mapping[str, StandalonePart] = field(default_factory=dict, kw_only=True)
 
     @classmethod
-    def described(cls, settings: ModelSettings) -> Self:
+    def from_configs(cls, settings: ModelSettings) -> Self:
         """See ModelFiles."""
         config = settings.config if settings.path.is_file() else None
-        changes = {"weights": "random", "path": settings.described_by, "config": config, "vae": None, "over": ()}
+        changes = {"weights": "random", "path": settings.config_source, "config": config, "vae": None, "over": ()}
         return cls.of(with_values(settings, changes))
 
     @classmethod
-    def absent(cls, folder: ModelFolder) -> Collection[str]:
+    def find_absent_parts(cls, folder: ModelFolder) -> Collection[str]:
         """Optional parts that this model lacks, judged by its small files."""
         return ()
 
@@ -106,7 +106,7 @@ class FolderFiles(ModelFiles):
         """The same with the autoencoder in `model.vae`. Raises what `standalone.open_vae` raises."""
         if self.settings.vae is None:
             return self
-        vae = standalone.open_vae(self.settings.vae, self.expected("vae"), what=self.spec.called)
+        vae = standalone.open_vae(self.settings.vae, self.expected("vae"), model_name=self.spec.label)
         return self.with_standalone({"vae": vae})
 
     def with_standalone(self, parts: Mapping[str, StandalonePart]) -> Self:
@@ -157,7 +157,7 @@ class FolderFiles(ModelFiles):
         path = self.weights_of(part).path
         return t5.stored_in(path.parent) if self.spec.networks[part] in _T5 else InFile(path)
 
-    def left_out(self, part: str) -> list[str]:
+    def excluded_names(self, part: str) -> list[str]:
         """Names in the file of a part's tensors that the recipe excludes."""
         return []
 
@@ -168,12 +168,12 @@ class FolderFiles(ModelFiles):
             return low_bit.convert_network(
                 components.random_network(network, config, self.seed, part, where=where), form
             )
-        left_out = self.left_out(part)
+        left_out = self.excluded_names(part)
         return components.load(network, config, self.stored(part), form, where=where, left_out=left_out)
 
-    def kept(self, part: str) -> Replaced | None:
+    def replacement_of(self, part: str) -> Replaced | None:
         """A part that is not trained as an export writes it; None if the folder's files are copied."""
-        is_shortened = bool(self.left_out(part))
+        is_shortened = bool(self.excluded_names(part))
         if self.is_in_folder(part) and not is_shortened:
             return None
         network = self.spec.networks[part]
@@ -181,7 +181,7 @@ class FolderFiles(ModelFiles):
             return Replaced(network, self.network(part).state_dict(), self.configs[part], keep_types=True)
         stored = components.stored_as(network, self.stored(part))
         shapes = {name: info.shape for name, info in stored.header().items()}
-        state.require_shapes(stored.place, self.shapes(part), components.modern_names(network, shapes))
+        state.require_shapes(stored.path, self.shapes(part), components.modern_names(network, shapes))
         tensors = components.modern_names(network, stored.read(tuple(shapes)))
         return Replaced(network, tensors, self.configs[part], keep_types=True)
 
@@ -196,7 +196,7 @@ class FolderFiles(ModelFiles):
         """Notes for the user about the files of these parts."""
         for part, file in self.standalone.items():
             if part in parts:
-                yield f"{part}: {file.place} replaces the model's own"
+                yield f"{part}: {file.path} replaces the model's own"
         if self.settings.weights == "random":
             if "vae" in parts and self.is_drawn("vae") and plain_vae.fits(self.configs["vae"]):
                 yield "vae: not random but constructed to preserve colours; details smaller than a latent are lost"

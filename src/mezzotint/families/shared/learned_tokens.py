@@ -70,41 +70,41 @@ def names_of(word: str, count: int) -> list[str]:
     return [word, *(f"{word}_{number}" for number in range(1, count))]
 
 
-def add_to_tokenizer(tokenizer: Any, words: LearnedTokens, where: str) -> int:
-    """Adds learned words to a tokenizer; returns the id of the first. Raises WeightsError E1470 for a word that is a
+def add_to_tokenizer(tokenizer: Any, tokens: LearnedTokens, where: str) -> int:
+    """Adds learned tokens to a tokenizer; returns the id of the first. Raises WeightsError E1470 for one that is a
     token already. where: the tokenizer's name in messages."""
     vocabulary, first = tokenizer.get_vocab(), len(tokenizer)
-    for name in words.token_strings:
+    for name in tokens.token_strings:
         if {name, name.lower(), f"{name.lower()}</w>"} & vocabulary.keys():
             raise WeightsError(
                 f"model.tokens: {name} is already a token of {where}; choose another word, such as "
                 f"<{name.strip('<>')}-1>",
                 code="E1470",
             )
-    tokenizer.add_tokens(list(words.token_strings))
+    tokenizer.add_tokens(list(tokens.token_strings))
     return first
 
 
-def tokens_of(tokenizer: Any, words: str) -> list[int]:
+def tokens_of(tokenizer: Any, text: str) -> list[int]:
     """The token ids of a text, without start and end."""
-    return cast("list[int]", tokenize(tokenizer, [words], add_special_tokens=False).input_ids[0])
+    return cast("list[int]", tokenize(tokenizer, [text], add_special_tokens=False).input_ids[0])
 
 
-def attach_to_encoder(encoder: nn.Module, part: str, words: LearnedTokens, first: int, end: int) -> None:
+def attach_to_encoder(encoder: nn.Module, part: str, tokens: LearnedTokens, first: int, end: int) -> None:
     """Makes a text encoder look up learned tokens. first: the id of the first. end: the id of the end token, which is
     set in the encoder: configurations from before transformers 4.31 contain 2 and mean the highest id, which would be a
     learned token's."""
     table = cast(Any, encoder).get_input_embeddings()
-    table.forward = partial(_embed, table.forward, words, part, first)
+    table.forward = partial(_embed, table.forward, tokens, part, first)
     for module in encoder.modules():
         if hasattr(module, "eos_token_id"):
             cast(Any, module).eos_token_id = end
 
 
-def _embed(table: Callable[[Tensor], Tensor], words: LearnedTokens, part: str, first: int, ids: Tensor) -> Tensor:
+def _embed(table: Callable[[Tensor], Tensor], tokens: LearnedTokens, part: str, first: int, ids: Tensor) -> Tensor:
     """ids: (…) int64. Returns (…, D) in the dtype of the table."""
     states = table(ids.clamp(max=first - 1))
-    new = words(part, (ids - first).clamp(min=0))
+    new = tokens(part, (ids - first).clamp(min=0))
     return torch.where((ids >= first)[..., None], new.to(states.dtype), states)
 
 
@@ -112,7 +112,7 @@ def add_to(family: ModelFamily, settings: ModelSettings) -> None:
     """Adds the learned tokens of `model.tokens` to the loaded text encoders. Raises RecipeError E1473 for a family
     without support, WeightsError E1470 to E1472, and what reading the files raises."""
     tokens = settings.tokens
-    if not tokens.are_there:
+    if not tokens.has_any:
         return
     if not family.spec.supports_learned_tokens:
         supported = " and ".join(spec.name for spec in specs() if spec.supports_learned_tokens)

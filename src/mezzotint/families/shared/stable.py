@@ -37,43 +37,45 @@ class StableFamily(FolderFamily):
         self.zeros_for_empty = files.folder.index.get("force_zeros_for_empty_prompt") is True
         self._fewest_layers = files.fewest_layers
         self._clip_skip = files.settings.clip_skip
-        self._words: LearnedTokens | None = None
+        self._learned_tokens: LearnedTokens | None = None
 
     def schedule_of(self, files: FolderFiles) -> Schedule:
         """See FolderFamily."""
         return Schedule.from_config(files.scheduler)
 
     def add_learned_tokens(
-        self, words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]
+        self, initial_words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]
     ) -> None:
         """See ModelFamily. Raises WeightsError E1470, E1472."""
         encoders = [part for part in self.text_parts if part in self._parts]
         tables = {part: self._part(part).get_input_embeddings().weight.detach() for part in encoders}
         for word, values in rows.items():
             _require_fitting(word, {part: tuple(tensor.shape) for part, tensor in values.items()}, tables)
-        counts = dict.fromkeys(words, vectors) | {
+        counts = dict.fromkeys(initial_words, vectors) | {
             word: len(next(iter(values.values()))) for word, values in rows.items()
         }
         initial: dict[str, list[Tensor]] = {part: [] for part in encoders}
         for part, table in tables.items():
-            for initial_words in words.values():
-                tokens = learned_tokens.tokens_of(self._tokenizer(part), initial_words)
+            for text in initial_words.values():
+                tokens = learned_tokens.tokens_of(self._tokenizer(part), text)
                 initial[part] += [table[[tokens[number % len(tokens)] for number in range(vectors)]]]
             initial[part] += [values[part].to(table) for values in rows.values()]
-        added = LearnedTokens(counts, {part: torch.cat(each) for part, each in initial.items()})
+        added = LearnedTokens(counts, {part: torch.cat(tensors) for part, tensors in initial.items()})
         for part in encoders:
             tokenizer = self._tokenizer(part)
             first = learned_tokens.add_to_tokenizer(tokenizer, added, f"the tokenizer of {part}")
             learned_tokens.attach_to_encoder(self._part(part), part, added, first, tokenizer.eos_token_id)
-        self._words = added
+        self._learned_tokens = added
         self._parts = {**self._parts, "tokens": added}
 
     def learned_embeddings(self, weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         """See ModelFamily."""
-        if self._words is None:
+        if self._learned_tokens is None:
             return {}
-        rows = {part: weights.get(f"tokens/{part}", row.detach()) for part, row in self._words.named_parameters()}
-        return {word: self._words.rows_of(word, rows) for word in self._words.counts}
+        rows = {
+            part: weights.get(f"tokens/{part}", row.detach()) for part, row in self._learned_tokens.named_parameters()
+        }
+        return {word: self._learned_tokens.rows_of(word, rows) for word in self._learned_tokens.counts}
 
     def skip_layers(self, count: int) -> None:
         """See ModelFamily."""
@@ -116,7 +118,11 @@ class StableFamily(FolderFamily):
         fault_injection.reach("export.renamed")
 
     def _apply_template(self, part: str, captions: Sequence[str]) -> list[str]:
-        return [self._words.expand_caption(caption) for caption in captions] if self._words else list(captions)
+        return (
+            [self._learned_tokens.expand_caption(caption) for caption in captions]
+            if self._learned_tokens
+            else list(captions)
+        )
 
 
 def _require_fitting(word: str, shapes: Mapping[str, tuple[int, ...]], tables: Mapping[str, Tensor]) -> None:

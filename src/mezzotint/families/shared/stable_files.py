@@ -81,14 +81,14 @@ class StableFiles(FolderFiles):
             return self.overlay.component(self.component(part))
         return None if self.single is None else self.single.component(self.component(part))
 
-    def left_out(self, part: str) -> list[str]:
+    def excluded_names(self, part: str) -> list[str]:
         """See FolderFiles: the transformer layers that `model.depth` removes."""
         if part != "denoiser" or not self.whole_depth:
             return []
         config, where = self.configs["denoiser"], self.where("denoiser")
         whole = config | {"transformer_layers_per_block": list(self.whole_depth)}
-        kept = components.shapes("unet", config, where=where)
-        return [name for name in components.shapes("unet", whole, where=where) if name not in kept]
+        shortened = components.shapes("unet", config, where=where)
+        return [name for name in components.shapes("unet", whole, where=where) if name not in shortened]
 
     def write_extras(self, folder: Path) -> None:
         """See FolderFiles: what the single file holds besides the model. A folder's averaged copy is dropped, because
@@ -142,7 +142,7 @@ class StableFiles(FolderFiles):
         """See FolderFiles."""
         if self.overlay is not None:
             yield from self.overlay.notes()
-        layers = {match[0] for name in self.left_out("denoiser") if (match := _LAYER.match(name))}
+        layers = {match[0] for name in self.excluded_names("denoiser") if (match := _LAYER.match(name))}
         if layers:  # the depth may equal that of the files
             listed = ", ".join(sorted(layers, key=_numbers_last))
             yield f"denoiser: model.depth removes {len(layers)} transformer layers: {listed}"
@@ -172,9 +172,9 @@ class StableFiles(FolderFiles):
     @classmethod
     def _in_folder(cls, settings: ModelSettings, seed: int) -> Self:
         """Opens a folder and checks by its small files that it is a model of the family."""
-        root = settings.described_by
+        root = settings.config_source
         kinds.refuse_adapter(root)
-        guess = kinds.of_path(root) if root.exists() else None
+        guess = kinds.describe_path(root) if root.exists() else None
         if guess is not None:
             seems = "is" if guess.startswith("a folder without") else "looks like"
             raise WeightsError(
@@ -208,13 +208,13 @@ class StableFiles(FolderFiles):
     def _open(cls, folder: ModelFolder, settings: ModelSettings, seed: int) -> Self:
         root, spec = folder.root, cls.spec
         unet = folder.config("unet") if (root / "unet" / "config.json").is_file() else {}
-        other = kinds.of_index(folder.index, unet, spec.name)
+        other = kinds.describe_folder(folder.index, unet, spec.name)
         if other is not None:
             better = kinds.other_family(folder.index, unet, spec.name) or kinds.family_at(root)
             better = None if better == spec.name else better
-            what = f"looks like {other}" if better is None else f"is {other}: write model.family={better}"
-            raise WeightsError(f"{root}: {what}; family {spec.name} trains {spec.trains}", code="E1406")
-        configs = read_configs(folder, spec, cls.absent(folder))
+            problem = f"looks like {other}" if better is None else f"is {other}: write model.family={better}"
+            raise WeightsError(f"{root}: {problem}; family {spec.name} trains {spec.trains}", code="E1406")
+        configs = read_configs(folder, spec, cls.find_absent_parts(folder))
         cls.require_match(root, configs)
         return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
 

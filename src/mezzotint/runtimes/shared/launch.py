@@ -1,4 +1,4 @@
-"""The launcher's environment: the only place that reads it. It needs no torch, so commands of other trainers are
+"""The launcher's environment, which only this module reads. It needs no torch, so commands of other trainers are
 translated, and rejected, quickly."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Launch:
     local_size: int = 1
     mixed_precision: str | None = None
     launcher: str = "none"
-    meeting: str = ""
+    rendezvous: str = ""
     attempt: int = 0
 
     @staticmethod
@@ -46,10 +46,10 @@ class Launch:
         )
 
 
-def take_place(rank: int, processes: int, port: int) -> None:
+def set_launch_variables(rank: int, processes: int, port: int) -> None:
     """Makes this process one of several on this machine by setting torchrun's variables. port: of the rendezvous."""
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
-    os.environ.update({name: str(value) for name, value in place.items()})
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+    os.environ.update({name: str(value) for name, value in variables.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
 
 
@@ -80,5 +80,5 @@ def _read_mpi(variables: Mapping[str, str]) -> Launch | None:
         world_size=size,
         local_size=local,
         launcher="mpirun",
-        meeting=f"tcp://{address}:{variables.get('MASTER_PORT', '29500')}",
+        rendezvous=f"tcp://{address}:{variables.get('MASTER_PORT', '29500')}",
     )

@@ -30,28 +30,28 @@ _ALIGNMENT = 64
 
 
 @dataclass(slots=True)
-class Held:
-    """A tensor of a block. home: on the host. here: on the device, with the same values while its storage is
+class OffloadedTensor:
+    """A tensor of a block. home: on the host. on_device: on the device, with the same values while its storage is
     allocated."""
 
     home: Tensor
-    here: Tensor
+    on_device: Tensor
 
 
 @dataclass(slots=True)
 class Unit:
-    """Tensors that are copied together. is_here: whether they are on the device. is_stale: whether the host's values
-    have changed since."""
+    """Tensors that are copied together. is_on_device: whether they are on the device. is_stale: whether the host's
+    values have changed since."""
 
-    held: list[Held] = field(default_factory=list)
-    is_here: bool = False
+    tensors: list[OffloadedTensor] = field(default_factory=list)
+    is_on_device: bool = False
     is_stale: bool = False
     arrived: torch.cuda.Event | None = None
 
     @property
     def bytes(self) -> int:
         """Bytes on the device."""
-        return sum(tensor.here.nbytes for tensor in self.held)
+        return sum(tensor.on_device.nbytes for tensor in self.tensors)
 
 
 class Offload:
@@ -80,16 +80,16 @@ class Offload:
         afterwards.
         """
         moves = {id(p) for p in trained.values()} if weights is not None else set()
-        stays = set() if weights is not None else {id(p) for p in trained.values()}
+        excluded = set() if weights is not None else {id(p) for p in trained.values()}
         counts: dict[int, int] = {}
         for block in blocks:
             for tensor in {id(t): t for t in _tensors(block)}.values():
                 counts[id(tensor)] = counts.get(id(tensor), 0) + 1
-        stays |= {key for key, count in counts.items() if count > 1}  # shared by blocks
+        excluded |= {key for key, count in counts.items() if count > 1}  # shared by blocks
         for number, block in enumerate(blocks):
             unit = Unit()
             self._units.append(unit)
-            self._hold(unit, block, stays, moves, weights)
+            self._hold(unit, block, excluded, moves, weights)
             for module in block:
                 module.forward = self._wrap_forward(module.forward, number, trains=weights is not None)
         if weights is not None:
@@ -99,33 +99,33 @@ class Offload:
                 part.register_forward_pre_hook(lambda *_: self._refresh())
 
     def _hold(
-        self, unit: Unit, modules: Iterable[nn.Module], stays: set[int], moves: set[int], weights: torch.dtype | None
+        self, unit: Unit, modules: Iterable[nn.Module], excluded: set[int], moves: set[int], weights: torch.dtype | None
     ) -> None:
-        seen: dict[int, Tensor] = {}
-        named = [(holder, name, t) for holder, name, t in _named_tensors(modules) if id(t) not in stays]
+        replacements: dict[int, Tensor] = {}
+        named = [(holder, name, t) for holder, name, t in _named_tensors(modules) if id(t) not in excluded]
         homes = self._copy_to_host([tensor for _, _, tensor in named], weights)
         for holder, name, tensor in named:
-            if id(tensor) not in seen:
-                seen[id(tensor)] = self._replace(unit, tensor, homes[id(tensor)], moves=id(tensor) in moves)
+            if id(tensor) not in replacements:
+                replacements[id(tensor)] = self._replace(unit, tensor, homes[id(tensor)], moves=id(tensor) in moves)
             table: dict[str, Any] = holder._parameters if isinstance(tensor, nn.Parameter) else holder._buffers
-            table[name] = seen[id(tensor)]
+            table[name] = replacements[id(tensor)]
 
     def _replace(self, unit: Unit, tensor: Tensor, home: Tensor, *, moves: bool) -> Tensor:
         """Creates the tensor that replaces another one in its network."""
-        here = torch.empty_strided(home.size(), home.stride(), dtype=home.dtype, device=self._device)
-        placed: Tensor = here
+        on_device = torch.empty_strided(home.size(), home.stride(), dtype=home.dtype, device=self._device)
+        placed: Tensor = on_device
         if moves:
             assert isinstance(tensor, nn.Parameter)
-            placed = nn.Parameter(here)
+            placed = nn.Parameter(on_device)
             placed.register_post_accumulate_grad_hook(partial(self._arrive, unit, tensor))
             self._homes.append((tensor, home))
             if tensor.dtype == home.dtype:
                 tensor.data = home
         elif isinstance(tensor, nn.Parameter):
-            tensor.data, placed = here, tensor
-        here.untyped_storage().resize_(0)
+            tensor.data, placed = on_device, tensor
+        on_device.untyped_storage().resize_(0)
         # `.data` has a version counter separate from the computation's
-        unit.held.append(Held(home, placed.data))
+        unit.tensors.append(OffloadedTensor(home, placed.data))
         return placed
 
     def _copy_to_host(self, tensors: Sequence[Tensor], weights: torch.dtype | None) -> dict[int, Tensor]:
@@ -175,9 +175,9 @@ class Offload:
         for unit in (*self._units, self._rest):
             unit.is_stale = True
 
-    def bytes_here(self) -> int:
+    def bytes_on_device(self) -> int:
         """Bytes of blocks on the device."""
-        return sum(held.here.untyped_storage().nbytes() for unit in self._units for held in unit.held)
+        return sum(offloaded.on_device.untyped_storage().nbytes() for unit in self._units for offloaded in unit.tensors)
 
     def _arrive(self, unit: Unit, home: nn.Parameter, parameter: nn.Parameter) -> None:
         grad, parameter.grad = parameter.grad, None
@@ -219,11 +219,11 @@ class Offload:
         first = min(number, len(self._units) - count) if forward else max(number + 1 - count, 0)
         window = range(first, first + count)
         for index, unit in enumerate(self._units):
-            if unit.is_here and index not in window:
+            if unit.is_on_device and index not in window:
                 _free(unit)
         for index in sorted(window, key=lambda other: abs(other - number)):
             unit = self._units[index]
-            if not unit.is_here or (unit.is_stale and forward):
+            if not unit.is_on_device or (unit.is_stale and forward):
                 self._load(unit)
         arrived = self._units[number].arrived
         if arrived is not None:
@@ -232,7 +232,7 @@ class Offload:
     def _refresh(self) -> None:
         """Updates the tensors that stay on the device with the host's values."""
         self._position = None
-        if self._rest.held and (self._rest.is_stale or not self._rest.is_here):
+        if self._rest.tensors and (self._rest.is_stale or not self._rest.is_on_device):
             self._load(self._rest)
             if self._rest.arrived is not None:
                 torch.cuda.current_stream(self._device).wait_event(self._rest.arrived)
@@ -242,24 +242,24 @@ class Offload:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext(), torch.no_grad():
             try:
-                for held in unit.held:
-                    storage = held.here.untyped_storage()
+                for offloaded in unit.tensors:
+                    storage = offloaded.on_device.untyped_storage()
                     if not storage.nbytes():
-                        storage.resize_(held.here.element_size() * _extent(held.here))
-                    held.here.copy_(held.home, non_blocking=True)
+                        storage.resize_(offloaded.on_device.element_size() * _extent(offloaded.on_device))
+                    offloaded.on_device.copy_(offloaded.home, non_blocking=True)
             except BaseException:
                 _free(unit)
                 raise
-            unit.is_here, unit.is_stale = True, False
+            unit.is_on_device, unit.is_stale = True, False
             if self._stream is not None:
                 unit.arrived = torch.cuda.Event()
                 unit.arrived.record(self._stream)
 
 
 def _free(unit: Unit) -> None:
-    unit.is_here = False
-    for held in unit.held:
-        held.here.untyped_storage().resize_(0)
+    unit.is_on_device = False
+    for offloaded in unit.tensors:
+        offloaded.on_device.untyped_storage().resize_(0)
 
 
 def _extent(tensor: Tensor) -> int:

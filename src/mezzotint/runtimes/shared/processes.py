@@ -106,11 +106,14 @@ class Processes(base.Runtime):
         self.local_size = launch.local_size
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-            timeout, is_placed = datetime.timedelta(seconds=settings.timeout_seconds), launch.meeting or launch.attempt
+            timeout, is_placed = (
+                datetime.timedelta(seconds=settings.timeout_seconds),
+                launch.rendezvous or launch.attempt,
+            )
             with _rendezvous_errors(launch.rank):
                 dist.init_process_group(
                     backend,
-                    init_method=launch.meeting or None,
+                    init_method=launch.rendezvous or None,
                     timeout=timeout,
                     rank=launch.rank if is_placed else -1,
                     world_size=launch.world_size if is_placed else -1,

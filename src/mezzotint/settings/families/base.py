@@ -40,7 +40,7 @@ class Distilled:
     steps: int
     guidance: float
 
-    def is_said_in(self, folder: Path) -> bool:
+    def marks_distilled(self, folder: Path) -> bool:
         """Whether the folder holds a distilled model; false if the file cannot be read."""
         try:
             return bool((outside.read_json(folder / self.file).get(self.key) or False) == self.value)
@@ -52,13 +52,13 @@ class Distilled:
 class FamilySpec:
     """The facts of a family.
 
-    trains: its models, for messages. called: the same in a word or two. networks: of each part, by the names in
+    trains: its models, for messages. label: the same in a word or two. networks: of each part, by the names in
     `weights/folder/components.py`. folders: of each part, in diffusers' layout. tokenizers: of each text encoder, its
-    tokenizer's folder. trainable: parts that can be trained. has_new_words: whether its text encoders support learned
-    tokens. latent_scale: between the autoencoder's latents and the denoiser's, if no file gives it. refuses: settings
-    of `model` that have no meaning here, with the reason. settings: the section `model.NAME` of this family. layout: of
+    tokenizer's folder. trainable: parts that can be trained. supports_learned_tokens: of its text encoders.
+    latent_scale: between the autoencoder's latents and the denoiser's, if no file gives it. refuses: settings of
+    `model` that have no meaning here, with the reason. settings: the section `model.NAME` of this family. layout: of
     its single-file models, in `weights/layouts`; "" if there are none. advice: the subjects of `settings/advice.py`
-    whose advice applies to its models. tensor_names: a pattern for names that occur only in its single files. holds:
+    whose advice applies to its models. tensor_names: a pattern for names that occur only in its single files. matches:
     whether a folder with this model_index.json and this denoiser configuration, {} if there is none, is a model of the
     family. shipped: configurations that ship. is_flow_matching: whether its models are flow-matching models, see
     `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models. usual: defaults
@@ -70,7 +70,7 @@ class FamilySpec:
 
     name: str
     trains: str
-    called: str
+    label: str
     networks: Mapping[str, str]
     folders: Mapping[str, str]
     tokenizers: Mapping[str, str]
@@ -82,7 +82,7 @@ class FamilySpec:
     layout: str = ""
     advice: tuple[str, ...] = ()
     tensor_names: str = ""
-    holds: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False
+    matches: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False
     shipped: tuple[ShippedConfig, ...] = ()
     is_flow_matching: bool = False
     is_stock: bool = False
@@ -112,14 +112,14 @@ class FamilySpec:
         """The name of its section in `model`."""
         return self.name.replace("-", "_")
 
-    def usual_values(self, written: Collection[str]) -> dict[str, Any]:
+    def default_values(self, written: Collection[str]) -> dict[str, Any]:
         """The family's defaults by path, without those that are written in the recipe."""
         values = {f"{section}.{name}": value for section, usual in self.usual.items() for name, value in usual.items()}
         return {path: value for path, value in values.items() if path not in written}
 
     def model_defaults(self, folder: Path) -> dict[str, Any]:
         """Defaults by path that depend on the model's folder: a distilled model uses few steps and no guidance."""
-        if self.distilled is None or not self.distilled.is_said_in(folder):
+        if self.distilled is None or not self.distilled.marks_distilled(folder):
             return {}
         return {"sample.steps": self.distilled.steps, "sample.guidance": (self.distilled.guidance,)}
 
@@ -135,7 +135,7 @@ def is_denoiser(part: str) -> bool:
 
 _OF_FOLDERS = "its models are read from folders in diffusers' layout, with all their parts"
 _OF_ENCODERS = "its text encoders are used as in the model's training"
-STRAIGHT_REFUSES = {
+FLOW_MATCHING_REFUSES = {
     "ema_weights": _OF_FOLDERS,
     "depth": _OF_FOLDERS,
     "clip_skip": _OF_ENCODERS,
@@ -156,7 +156,7 @@ def family_spec(name: str) -> FamilySpec:
     return spec
 
 
-def refused_by(spec: FamilySpec) -> dict[str, str]:
+def find_refused_settings(spec: FamilySpec) -> dict[str, str]:
     """Settings of `model` that have no meaning for a family, with the reason, including the sections of other
     families."""
     others = {s.section: f"it belongs to family {s.name}" for s in specs() if s.name != spec.name and s.settings}

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeFloat
 
 from mezzotint.settings.base import ALLOW, NEVER, Section
-from mezzotint.settings.families.base import STRAIGHT_REFUSES, Distilled, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec
 
 
 class FluxSettings(Section):
@@ -28,14 +28,14 @@ class FluxSettings(Section):
     with guidance. To use an adapter with schnell, train it on dev."""
 
 
-def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return config.get("_class_name") == "FluxTransformer2DModel"
 
 
 SPEC = FamilySpec(
     name="flux",
     trains="FLUX.1 dev and schnell",
-    called="FLUX.1",
+    label="FLUX.1",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_flux.FluxTransformer2DModel",
         "text_encoder": "clip_text",
@@ -51,10 +51,10 @@ SPEC = FamilySpec(
     tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"},
     trainable=("denoiser", "text_encoder"),
     latent_scale=0.3611,
-    refuses=STRAIGHT_REFUSES,
+    refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?double_blocks\.\d+\.img_mod\.lin\.",
     settings=FluxSettings,
-    holds=_holds,
+    matches=_matches,
     layers={
         "mlp": r"single_transformer_blocks\.\d+\.proj_(mlp|out)",
     },

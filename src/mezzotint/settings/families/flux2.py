@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeInt
 
 from mezzotint.settings.base import NEVER, Section
-from mezzotint.settings.families.base import STRAIGHT_REFUSES, Distilled, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec
 
 
 class Flux2Settings(Section):
@@ -32,14 +32,14 @@ class Flux2Settings(Section):
     model."""
 
 
-def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return config.get("_class_name") == "Flux2Transformer2DModel"
 
 
 SPEC = FamilySpec(
     name="flux2",
     trains="FLUX.2 Klein base, 4B and 9B",
-    called="FLUX.2 Klein",
+    label="FLUX.2 Klein",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_flux2.Flux2Transformer2DModel",
         "text_encoder": "transformers.models.qwen3.modeling_qwen3.Qwen3Model",
@@ -47,10 +47,10 @@ SPEC = FamilySpec(
     },
     folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
-    refuses=STRAIGHT_REFUSES,
+    refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?single_stream_modulation\.lin\.",
     settings=Flux2Settings,
-    holds=_holds,
+    matches=_matches,
     layers={
         "attention": r".*\.to_qkv_mlp_proj",
         "mlp": r".*\.ff(_context)?\.linear_(in|out)",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, PositiveFloat
 
 from mezzotint.settings.base import ALLOW, NEVER, Section, Share
-from mezzotint.settings.families.base import STRAIGHT_REFUSES, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec
 
 
 class LTXSettings(Section):
@@ -27,14 +27,14 @@ class LTXSettings(Section):
     no noise, timestep 0 and no loss. 0 trains only text to video; finetrainers uses 0.1."""
 
 
-def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return config.get("_class_name") == "LTXVideoTransformer3DModel"
 
 
 SPEC = FamilySpec(
     name="ltx",
     trains="LTX-Video 2B and 13B, text to video",
-    called="LTX-Video, text to video",
+    label="LTX-Video, text to video",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_ltx.LTXVideoTransformer3DModel",
         "text_encoder": "t5_text",
@@ -42,10 +42,10 @@ SPEC = FamilySpec(
     },
     folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
-    refuses=STRAIGHT_REFUSES,
+    refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?patchify_proj\.",
     settings=LTXSettings,
-    holds=_holds,
+    matches=_matches,
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (3.0,)}},
 )

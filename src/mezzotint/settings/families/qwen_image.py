@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mezzotint.settings.base import NEVER, Section
-from mezzotint.settings.families.base import STRAIGHT_REFUSES, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec
 
 
 class QwenImageSettings(Section):
@@ -19,14 +19,14 @@ class QwenImageSettings(Section):
     padded."""
 
 
-def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return config.get("_class_name") == "QwenImageTransformer2DModel"
 
 
 SPEC = FamilySpec(
     name="qwen-image",
     trains="Qwen-Image",
-    called="Qwen-Image",
+    label="Qwen-Image",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_qwenimage.QwenImageTransformer2DModel",
         "text_encoder": "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl.Qwen2_5_VLTextModel",
@@ -34,10 +34,10 @@ SPEC = FamilySpec(
     },
     folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
-    refuses=STRAIGHT_REFUSES,
+    refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?transformer_blocks\.\d+\.img_mod\.1\.",
     settings=QwenImageSettings,
-    holds=_holds,
+    matches=_matches,
     layers={
         "mlp": r".*\.(img|txt)_mlp\.net\.\d+(\.proj)?",
         "outer": r"(img|txt)_in",

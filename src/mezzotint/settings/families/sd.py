@@ -8,7 +8,7 @@ from typing import Any
 from mezzotint.settings.families.base import FamilySpec, ShippedConfig
 
 
-def _holds(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
     """One text encoder, and no additional conditioning of the denoiser."""
     is_sdxl = "text_encoder_2" in index or unet.get("addition_embed_type") or unet.get("cross_attention_dim") == 2048
     return "unet" in index and not is_sdxl
@@ -17,7 +17,7 @@ def _holds(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
 SPEC = FamilySpec(
     name="sd",
     trains="Stable Diffusion 1.x and 2.x, text to image",
-    called="Stable Diffusion",
+    label="Stable Diffusion",
     networks={"denoiser": "unet", "text_encoder": "clip_text", "vae": "vae"},
     folders={"denoiser": "unet", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
@@ -28,7 +28,7 @@ SPEC = FamilySpec(
     is_stock=True,
     advice=("rates", "images", "noise", "averages"),
     tensor_names=r"^cond_stage_model\.",
-    holds=_holds,
+    matches=_matches,
     shipped=(
         ShippedConfig("sd1", 768, 320),
         ShippedConfig("sd2", 1024, 320, "epsilon"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mezzotint.settings.base import NEVER, Section
-from mezzotint.settings.families.base import STRAIGHT_REFUSES, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec
 
 
 class SD3Settings(Section):
@@ -19,14 +19,14 @@ class SD3Settings(Section):
     77. CLIP's encoders always read 77. More takes more memory and time."""
 
 
-def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return config.get("_class_name") == "SD3Transformer2DModel"
 
 
 SPEC = FamilySpec(
     name="sd3",
     trains="Stable Diffusion 3 medium and 3.5 medium and large",
-    called="Stable Diffusion 3",
+    label="Stable Diffusion 3",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_sd3.SD3Transformer2DModel",
         "text_encoder": "clip_text_projected",
@@ -44,10 +44,10 @@ SPEC = FamilySpec(
     tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2", "text_encoder_3": "tokenizer_3"},
     trainable=("denoiser", "text_encoder", "text_encoder_2"),
     latent_scale=1.5305,
-    refuses=STRAIGHT_REFUSES,
+    refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"(^|model\.)joint_blocks\.\d+\.x_block\.",
     settings=SD3Settings,
-    holds=_holds,
+    matches=_matches,
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 28, "guidance": (7.0,)}},
 )

@@ -8,7 +8,7 @@ from typing import Any
 from mezzotint.settings.families.base import FamilySpec, ShippedConfig
 
 
-def _holds(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
     """Size conditioning of the denoiser, or a second text encoder."""
     return "text_encoder_2" in index or bool(unet.get("addition_embed_type") or unet.get("cross_attention_dim") == 2048)
 
@@ -16,7 +16,7 @@ def _holds(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
 SPEC = FamilySpec(
     name="sdxl",
     trains="SDXL's base model and its refiner",
-    called="SDXL",
+    label="SDXL",
     networks={
         "denoiser": "unet",
         "text_encoder": "clip_text",
@@ -36,6 +36,6 @@ SPEC = FamilySpec(
     layout="sdxl",
     advice=("gamma", "half-precision"),
     tensor_names=r"^conditioner\.embedders\.",
-    holds=_holds,
+    matches=_matches,
     shipped=(ShippedConfig("sdxl", 2048, 320), ShippedConfig("sdxl-refiner", 1280, 384)),
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mezzotint.settings.base import ALLOW, FREE, NEVER, InputPath, Section, Share
-from mezzotint.settings.families.base import STRAIGHT_REFUSES, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec
 
 
 class WanSettings(Section):
@@ -27,14 +27,14 @@ class WanSettings(Section):
     folder's. No effect with `model.weights=random`."""
 
 
-def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return config.get("_class_name") == "WanTransformer3DModel"
 
 
 SPEC = FamilySpec(
     name="wan",
     trains="Wan 2.1 text to video, 1.3B and 14B, and Wan 2.2, TI2V 5B and T2V A14B",
-    called="Wan, text to video",
+    label="Wan, text to video",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_wan.WanTransformer3DModel",
         "denoiser_2": "diffusers.models.transformers.transformer_wan.WanTransformer3DModel",
@@ -49,10 +49,10 @@ SPEC = FamilySpec(
     },
     trainable=("denoiser", "denoiser_2"),
     tokenizers={"text_encoder": "tokenizer"},
-    refuses=STRAIGHT_REFUSES,
+    refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?head\.modulation$",
     settings=WanSettings,
-    holds=_holds,
+    matches=_matches,
     layers={
         "outer": r"condition_embedder\..*|patch_embedding",
     },

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mezzotint.settings.base import NEVER, Section
-from mezzotint.settings.families.base import STRAIGHT_REFUSES, Distilled, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec
 
 
 class ZImageSettings(Section):
@@ -26,14 +26,14 @@ class ZImageSettings(Section):
     """Allow training of Z-Image Turbo, a distilled model: training destroys its 8-step sampling."""
 
 
-def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return config.get("_class_name") == "ZImageTransformer2DModel"
 
 
 SPEC = FamilySpec(
     name="z-image",
     trains="Z-Image",
-    called="Z-Image",
+    label="Z-Image",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_z_image.ZImageTransformer2DModel",
         "text_encoder": "transformers.models.qwen3.modeling_qwen3.Qwen3Model",
@@ -42,10 +42,10 @@ SPEC = FamilySpec(
     folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
     latent_scale=0.3611,
-    refuses=STRAIGHT_REFUSES,
+    refuses=FLOW_MATCHING_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?(layers|noise_refiner)\.\d+\.adaLN_modulation\.0\.",
     settings=ZImageSettings,
-    holds=_holds,
+    matches=_matches,
     layers={
         "mlp": r".*\.feed_forward\.w\d",
         "outer": r"(all_)?(x|t|cap|final)_(embedder|layer)\..*",

@@ -30,14 +30,14 @@ class FormatSpec:
     """The facts of a format. settings: the section `data.NAME` of this format. contradictions: what does not fit
     together in a section `data` of this format, a sentence each. has_clips: its samples are clips, so pixels have
     frames. reads_texts: whether text embeddings come from files that it names, so captions are not encoded.
-    reads_masks: whether masks may be next to its images. own_masks: where else it has masks, in words for messages.
+    reads_masks: whether masks may be next to its images. own_masks: where else it has masks, for messages.
     is_encoded: its samples are latents and embeddings already, as its `FORMAT` says. has_folder_words: whether folder
-    names may be caption words. takes_drawn: whether an image generated into its folder is a sample. hints_at_repeats:
-    it visits every image once, so folders with names like kohya's are pointed out. has_own_paths: whether `data.path`
-    may be something other than a file or a folder, such as a data set of a hub or a range of shards. stills_format: the
-    format of images joined to its clips, unless the recipe sets one. usual: defaults of the format for settings that
-    the recipe does not set, by section of `data`. fixed: settings that it ignores, in the order in which they are
-    checked."""
+    names may be caption words. takes_generated: whether images generated into its folder are samples.
+    hints_at_repeats: it visits every image once, so folders with names like kohya's are pointed out. has_own_paths:
+    whether `data.path` may be something other than a file or a folder, such as a data set of a hub or a range of
+    shards. stills_format: the format of images joined to its clips, unless the recipe sets one. usual: defaults of the
+    format for settings that the recipe does not set, by section of `data`. fixed: settings that it ignores, in the
+    order in which they are checked."""
 
     settings: type[Section] | None = None
     contradictions: Callable[[DataSettings], Iterator[str]] = lambda data: iter(())
@@ -47,7 +47,7 @@ class FormatSpec:
     own_masks: str = ""
     is_encoded: bool = False
     has_folder_words: bool = False
-    takes_drawn: bool = False
+    takes_generated: bool = False
     hints_at_repeats: bool = False
     has_own_paths: bool = False
     joined_images_format: str = "image-folder"

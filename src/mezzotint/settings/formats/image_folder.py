@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from mezzotint.settings.formats.base import NO_TABLES, FormatSpec
 
-SPEC = FormatSpec(reads_masks=True, takes_drawn=True, hints_at_repeats=True, fixed=(NO_TABLES,))
+SPEC = FormatSpec(reads_masks=True, takes_generated=True, hints_at_repeats=True, fixed=(NO_TABLES,))

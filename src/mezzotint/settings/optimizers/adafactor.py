@@ -14,7 +14,7 @@ class Adafactor(Optimizer):
     """torch's Adafactor (Shazeer and Stern 2018, arXiv:1804.04235): second moments by row and column, no first moments;
     the least memory of all."""
 
-    state_words: ClassVar[str] = "second moments by row and column, over the last two axes of a tensor"
+    state_description: ClassVar[str] = "second moments by row and column, over the last two axes of a tensor"
 
     kind: Annotated[Literal["adafactor"], KIND, NEVER] = "adafactor"
     eps: Annotated[PositiveFloat, ALLOW] = 1e-3

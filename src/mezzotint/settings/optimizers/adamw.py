@@ -13,7 +13,7 @@ class AdamW(Adam):
 
     allows_sharding: ClassVar[bool] = True
     takes_usual_rates: ClassVar[bool] = True
-    state_words: ClassVar[str] = "two moments"
+    state_description: ClassVar[str] = "two moments"
 
     kind: Annotated[Literal["adamw"], KIND, NEVER] = "adamw"
 

@@ -14,7 +14,7 @@ class AdamW8bit(Adam):
 
     is_of_package: ClassVar[bool] = True
     takes_usual_rates: ClassVar[bool] = True
-    state_words: ClassVar[str] = "two moments in eight bits"
+    state_description: ClassVar[str] = "two moments in eight bits"
 
     kind: Annotated[Literal["adamw-8bit"], KIND, NEVER] = "adamw-8bit"
 

@@ -24,7 +24,7 @@ class AdamW8bitOrAdamW(Adam):
         chosen: type[Optimizer] = registry.find("settings/optimizers", kind).Settings
         return chosen.model_validate(self.model_dump() | {"kind": kind})
 
-    def settled_words(self, chosen: Optimizer, device: str) -> str:
+    def explain_choice(self, chosen: Optimizer, device: str) -> str:
         if chosen.kind == "adamw-8bit":
             return "using adamw-8bit; the run keeps it"
         return (

@@ -59,7 +59,7 @@ class Optimizer(Section):
     """Whether the learning rates advised for AdamW apply to it."""
     advised: ClassVar[str] = ""
     """How to use it, for the notes of `advice`."""
-    state_words: ClassVar[str] = ""
+    state_description: ClassVar[str] = ""
     """What it stores for each parameter, for the page of `check`."""
 
     @property
@@ -78,12 +78,12 @@ class Optimizer(Section):
         return float(getattr(self, "weight_decay", 0.0))
 
     @property
-    def undecayed(self) -> tuple[str, ...]:
+    def no_decay_patterns(self) -> tuple[str, ...]:
         """Patterns and rules of parameters without weight decay."""
         return tuple(getattr(self, "no_decay", ()))
 
-    def with_undecayed(self, names: Iterable[str]) -> Self:
-        """A copy with other names in `undecayed`."""
+    def with_no_decay(self, names: Iterable[str]) -> Self:
+        """A copy with other names in `no_decay_patterns`."""
         return self.model_validate(self.model_dump() | {"no_decay": tuple(names)})
 
     def choose_kind(self, device: str, before: str) -> Optimizer:
@@ -91,7 +91,7 @@ class Optimizer(Section):
         so far, "" for a new one."""
         return self
 
-    def settled_words(self, chosen: Optimizer, device: str) -> str:
+    def explain_choice(self, chosen: Optimizer, device: str) -> str:
         """Why a new run uses another optimizer."""
         return f"using {chosen.kind}; the run keeps it"
 

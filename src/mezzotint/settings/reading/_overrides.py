@@ -30,9 +30,9 @@ class Applied:
 
 
 class _Refused(Exception):
-    def __init__(self, where: str, what: str, remedy: str = "", code: str = "E1008") -> None:
-        super().__init__(what)
-        self.problem = Problem(where, what, remedy, code)
+    def __init__(self, where: str, message: str, remedy: str = "", code: str = "E1008") -> None:
+        super().__init__(message)
+        self.problem = Problem(where, message, remedy, code)
 
 
 def apply(tree: dict[str, Any], overrides: Sequence[str]) -> Applied:
@@ -64,10 +64,10 @@ def _apply_one(tree: dict[str, Any], text: str) -> list[str]:
     path, append, raw = parts[1], bool(parts[2]), parts[3]
     if path in sections():
         return _merge(tree, path, yaml_rules.value(raw, path), append)
-    place = owner(path)
-    if place is None:
+    owned = owner(path)
+    if owned is None:
         raise _Refused(path, "unknown key", advice(path), "E1001")
-    setting, rest = place
+    setting, rest = owned
     value = _value_for(setting, rest, raw, path, append)
     if not rest and not append:
         _set(tree, path, value)
@@ -123,10 +123,10 @@ def _value_for(setting: Setting, rest: tuple[str, ...], raw: str, path: str, app
 def _effective(tree: dict[str, Any], setting: Setting) -> Any:
     """The value of a setting before the override: from the tree, otherwise its default; a list if one value may be
     written for a list."""
-    here: Any = tree
-    for word in setting.path.split("."):
-        here = here.get(word, _ABSENT) if isinstance(here, dict) else _ABSENT
-    current = setting.default if here is _ABSENT else here
+    node: Any = tree
+    for key in setting.path.split("."):
+        node = node.get(key, _ABSENT) if isinstance(node, dict) else _ABSENT
+    current = setting.default if node is _ABSENT else node
     if setting.shape.one_for_many and not isinstance(current, list):
         current = [current]
     if current is None:
@@ -142,43 +142,43 @@ def _is_entry(setting: Setting, value: list[Any]) -> bool:
     return setting.shape.is_list and setting.shape.item(0).is_list and not (value and isinstance(value[0], list))
 
 
-def _descend(value: Any, words: Sequence[str], path: str) -> Any:
-    for word in words:
+def _descend(value: Any, keys: Sequence[str], path: str) -> Any:
+    for key in keys:
         if isinstance(value, list):
-            value = value[_index(word, value, path)]
-        elif isinstance(value, dict) and word in value:
-            value = value[word]
+            value = value[_index(key, value, path)]
+        elif isinstance(value, dict) and key in value:
+            value = value[key]
         else:
-            raise _Refused(path, f"has no entry {word!r}", "see `mezzotint explain` for what is there")
+            raise _Refused(path, f"has no entry {key!r}", "see `mezzotint explain` for its entries")
     return value
 
 
-def _assign(value: Any, word: str, new: Any, path: str) -> None:
+def _assign(value: Any, key: str, new: Any, path: str) -> None:
     if isinstance(value, list):
-        value[_index(word, value, path)] = new
+        value[_index(key, value, path)] = new
     elif isinstance(value, dict):
-        value[word] = new
+        value[key] = new
     else:
-        raise _Refused(path, f"has a single value at {word!r}, without entries", advice(path), "E1001")
+        raise _Refused(path, f"has a single value at {key!r}, without entries", advice(path), "E1001")
 
 
-def _index(word: str, value: list[Any], path: str) -> int:
-    if not word.isdigit():
-        raise _Refused(path, f"{word!r} is not the number of a list entry", "entries count from 0")
-    if int(word) >= len(value):
+def _index(key: str, value: list[Any], path: str) -> int:
+    if not key.isdigit():
+        raise _Refused(path, f"{key!r} is not the number of a list entry", "entries count from 0")
+    if int(key) >= len(value):
         entries = f"{len(value)} entr{'y' if len(value) == 1 else 'ies'}"
         setting = path.rpartition(".")[0]
         raise _Refused(path, f"the list has {entries}, counted from 0", f"to append, write {setting}+=VALUE")
-    return int(word)
+    return int(key)
 
 
 def _set(tree: dict[str, Any], path: str, value: Any) -> None:
     """Sets a dotted path. If the file has something other than a section on the way, nothing is changed: the file's own
     problem is reported."""
     *sections_above, last = path.split(".")
-    here: Any = tree
-    for word in sections_above:
-        here = here.setdefault(word, {})
-        if not isinstance(here, dict):
+    node: Any = tree
+    for key in sections_above:
+        node = node.setdefault(key, {})
+        if not isinstance(node, dict):
             return
-    here[last] = value
+    node[last] = value

@@ -1,4 +1,4 @@
-"""From plain values to a Recipe, or to all of its problems in one pass, in plain words.
+"""From plain values to a Recipe, or to all of its problems in one pass.
 
 pydantic checks the types. Values that it would convert silently (the text "4" for a number, "no" for false) are refused
 first. After the first pass the invalid values are removed and the rest is checked again, so that a check across two
@@ -25,7 +25,7 @@ from mezzotint.settings.reading.wording import NUMBER, format_value, message_for
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.renamed import new_value
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 _PROPOSALS = 50
 """How many unknown keys get a proposal; a file with more is probably not a recipe."""
@@ -33,12 +33,12 @@ _PROPOSALS = 50
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One problem. place: its position in the tree (a section for a check of several settings). where: the dotted path
+    """One problem. key_path: its keys in the tree (a section for a check of several settings). where: the dotted path
     to show. mentions: other settings that the sentence names."""
 
-    place: Place
+    key_path: KeyPath
     where: str
-    what: str
+    message: str
     remedy: str
     code: str
     mentions: tuple[str, ...] = ()
@@ -54,8 +54,8 @@ class _Pass:
 def check(tree: dict[str, Any]) -> tuple[Recipe | None, tuple[Issue, ...]]:
     """Validates a tree. Returns the recipe, or None with every problem."""
     work = _Pass(copy.deepcopy(tree))
-    for place, what, remedy in list(_wrong_types(tree)):
-        _note(work, Issue(place, dotted_path(place), what, remedy, "E1002"), prune=True)
+    for key_path, message, remedy in list(_wrong_types(tree)):
+        _note(work, Issue(key_path, dotted_path(key_path), message, remedy, "E1002"), prune=True)
     for round_number in range(8):
         try:
             recipe = Recipe.model_validate(work.tree)
@@ -67,9 +67,9 @@ def check(tree: dict[str, Any]) -> tuple[Recipe | None, tuple[Issue, ...]]:
     return None, tuple(work.issues)
 
 
-def dotted_path(place: Place) -> str:
-    """A place as written on a command line."""
-    return ".".join(str(part) for part in place)
+def dotted_path(key_path: KeyPath) -> str:
+    """A key path as written on a command line."""
+    return ".".join(str(part) for part in key_path)
 
 
 def _gather(work: _Pass, error: ValidationError, *, first: bool) -> bool:
@@ -77,13 +77,13 @@ def _gather(work: _Pass, error: ValidationError, *, first: bool) -> bool:
     anything was removed, so another pass can find more."""
     pruned = False
     entries = error.errors(include_url=False)
-    places = [_place(work.tree, tuple(entry["loc"])) for entry in entries]  # before anything is removed
-    for entry, place in zip(entries, places, strict=True):
-        issue = _issue(place, dict(entry), propose=len(work.issues) < _PROPOSALS)
+    key_paths = [_find_key_path(work.tree, tuple(entry["loc"])) for entry in entries]  # before anything is removed
+    for entry, key_path in zip(entries, key_paths, strict=True):
+        issue = _issue(key_path, dict(entry), propose=len(work.issues) < _PROPOSALS)
         if first or (entry["type"] == "value_error" and not _in_doubt(issue, work.doubtful)):
             _note(work, issue, prune=False)
-        pruned = _remove(work.tree, place) or pruned
-        work.doubtful.add(dotted_path(place))
+        pruned = _remove(work.tree, key_path) or pruned
+        work.doubtful.add(dotted_path(key_path))
     return pruned
 
 
@@ -93,13 +93,13 @@ def _note(work: _Pass, issue: Issue, *, prune: bool) -> None:
     if issue.code == "E1001" and issue.remedy:
         work.doubtful.add(nearest(issue.where) or issue.where)
     if prune:
-        _remove(work.tree, issue.place)
+        _remove(work.tree, issue.key_path)
 
 
 def _in_doubt(issue: Issue, doubtful: set[str]) -> bool:
     """Whether a check mentions a value that was removed, so its claim may be wrong."""
     named = {issue.where, *issue.mentions} - {""}
-    section = dotted_path(issue.place)
+    section = dotted_path(issue.key_path)
     if section and any(path.startswith(section + ".") for path in doubtful):
         return True
     return any(_is_related(a, b) for a in named for b in doubtful)
@@ -109,57 +109,57 @@ def _is_related(a: str, b: str) -> bool:
     return a == b or a.startswith(b + ".") or b.startswith(a + ".")
 
 
-def _remove(tree: dict[str, Any], place: Place) -> bool:
-    """Removes the setting or section at a place from the tree, so that its default is used. Entries of lists are
+def _remove(tree: dict[str, Any], key_path: KeyPath) -> bool:
+    """Removes the setting or section at a key path, so that its default is used. Entries of lists are
     removed with their list. Returns whether anything was removed."""
-    words = [str(part) for part in place]
-    here: Any = tree
-    for index, word in enumerate(words):
-        if not isinstance(here, dict) or word not in here:
+    keys = [str(part) for part in key_path]
+    node: Any = tree
+    for index, key in enumerate(keys):
+        if not isinstance(node, dict) or key not in node:
             return False
-        path = ".".join(words[: index + 1])
-        if index + 1 == len(words) or path in by_path() or not isinstance(here[word], dict):
-            del here[word]
+        path = ".".join(keys[: index + 1])
+        if index + 1 == len(keys) or path in by_path() or not isinstance(node[key], dict):
+            del node[key]
             return True
-        here = here[word]
+        node = node[key]
     return False
 
 
-def _place(tree: Any, loc: tuple[str | int, ...]) -> Place:
+def _find_key_path(tree: Any, loc: tuple[str | int, ...]) -> KeyPath:
     """pydantic's location without the names of union members, which are not in recipes."""
-    place: list[str | int] = []
-    here: Any = tree
+    key_path: list[str | int] = []
+    node: Any = tree
     for index, part in enumerate(loc):
-        if part in (here if isinstance(here, dict) else range(len(here)) if isinstance(here, list) else ()):
-            here = here[part]
-        elif index + 1 < len(loc) or (isinstance(part, int) and not isinstance(here, list)):
+        if part in (node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()):
+            node = node[part]
+        elif index + 1 < len(loc) or (isinstance(part, int) and not isinstance(node, list)):
             continue
-        place.append(part)
-    return tuple(place)
+        key_path.append(part)
+    return tuple(key_path)
 
 
-def _issue(place: Place, entry: dict[str, Any], *, propose: bool) -> Issue:
+def _issue(key_path: KeyPath, entry: dict[str, Any], *, propose: bool) -> Issue:
     if entry["type"] == "union_tag_invalid":
-        place = (*place, str(entry["ctx"]["discriminator"]).strip("'"))
-    path = dotted_path(place)
+        key_path = (*key_path, str(entry["ctx"]["discriminator"]).strip("'"))
+    path = dotted_path(key_path)
     owned = owner(path)
     setting = owned[0] if owned else None
     kind = entry["type"]
     if kind == "extra_forbidden":
         if path in by_path():  # a setting of another member of a choice, such as another optimizer's
-            kinds = [part for part in entry["loc"] if part not in place]
-            return Issue(place, path, f"is not a setting of {kinds[-1] if kinds else 'this choice'}", "", "E1001")
-        return Issue(place, path, "unknown key", advice(path) if propose else "", "E1001")
+            kinds = [part for part in entry["loc"] if part not in key_path]
+            return Issue(key_path, path, f"is not a setting of {kinds[-1] if kinds else 'this choice'}", "", "E1001")
+        return Issue(key_path, path, "unknown key", advice(path) if propose else "", "E1001")
     if kind == "value_error":
         text = join_lines(str(entry["ctx"]["error"]))
         names = mentioned_settings(text)
         where = path if path in by_path() else (names[0] if names else path)
-        return Issue(place, where or "recipe", text, "", "E1003", names)
-    if kind == "missing" and isinstance(place[-1], int):
-        place = place[:-1]
-        return Issue(place, dotted_path(place), f"has too few entries, got {_length(entry)}", "", "E1002")
-    code, what = message_for(entry, setting)
-    return Issue(place, path, what, _choice_hint(setting, entry), code)
+        return Issue(key_path, where or "recipe", text, "", "E1003", names)
+    if kind == "missing" and isinstance(key_path[-1], int):
+        key_path = key_path[:-1]
+        return Issue(key_path, dotted_path(key_path), f"has too few entries, got {_length(entry)}", "", "E1002")
+    code, message = message_for(entry, setting)
+    return Issue(key_path, path, message, _choice_hint(setting, entry), code)
 
 
 def _length(entry: dict[str, Any]) -> str:
@@ -198,28 +198,28 @@ def _schema_hint(version: object) -> str:
 
 def mentioned_settings(text: str) -> tuple[str, ...]:
     """The settings and sections that a sentence names, in order."""
-    words = re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", text)
-    return tuple(dict.fromkeys(word for word in words if word in by_path() or word in sections()))
+    names = re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", text)
+    return tuple(dict.fromkeys(name for name in names if name in by_path() or name in sections()))
 
 
-def _wrong_types(tree: Any) -> Iterator[tuple[Place, str, str]]:
-    """(place, what, remedy) of every value that pydantic would convert to another type."""
+def _wrong_types(tree: Any) -> Iterator[tuple[KeyPath, str, str]]:
+    """(key_path, message, remedy) of every value that pydantic would convert to another type."""
     yield from _wrong_types_in_section(Recipe, tree, ())
 
 
-def _wrong_types_in_section(section: Any, tree: Any, place: Place) -> Iterator[tuple[Place, str, str]]:
+def _wrong_types_in_section(section: Any, tree: Any, key_path: KeyPath) -> Iterator[tuple[KeyPath, str, str]]:
     if not isinstance(tree, dict):
         return
     for name, info in section.model_fields.items():
-        word = word_of(name, info)
-        if word not in tree:
+        key = word_of(name, info)
+        if key not in tree:
             continue
         nested = sections_in(info.annotation)
-        inside = (*place, word)
+        inside = (*key_path, key)
         if nested:
-            yield from _wrong_types_in_section(_select(nested, tree[word]), tree[word], inside)
+            yield from _wrong_types_in_section(_select(nested, tree[key]), tree[key], inside)
         else:
-            yield from _wrong_types_in_value(shape_of(info.annotation, tuple(info.metadata)), tree[word], inside)
+            yield from _wrong_types_in_value(shape_of(info.annotation, tuple(info.metadata)), tree[key], inside)
 
 
 def _select(options: tuple[Any, ...], tree: Any) -> Any:
@@ -232,22 +232,22 @@ def _select(options: tuple[Any, ...], tree: Any) -> Any:
     return options[0]
 
 
-def _wrong_types_in_value(shape: Shape, value: Any, place: Place) -> Iterator[tuple[Place, str, str]]:
+def _wrong_types_in_value(shape: Shape, value: Any, key_path: KeyPath) -> Iterator[tuple[KeyPath, str, str]]:
     if isinstance(shape.base, type) and issubclass(shape.base, Section):
-        yield from _wrong_types_in_section(shape.base, value, place)
+        yield from _wrong_types_in_section(shape.base, value, key_path)
     elif shape.is_list:
         if isinstance(value, list):
             for index, item in enumerate(value):
-                yield from _wrong_types_in_value(shape.item(index), item, (*place, index))
+                yield from _wrong_types_in_value(shape.item(index), item, (*key_path, index))
         elif shape.one_for_many:
-            yield from _wrong_types_in_value(shape.item(0), value, place)
+            yield from _wrong_types_in_value(shape.item(0), value, key_path)
     elif shape.is_map and isinstance(value, dict):
         for key, item in value.items():
-            yield from _wrong_types_in_value(shape.item(0), item, (*place, key))
+            yield from _wrong_types_in_value(shape.item(0), item, (*key_path, key))
     elif shape.base is bool and isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        yield place, f"must be true or false, got {format_value(value)}", _switch_hint(value)
+        yield key_path, f"must be true or false, got {format_value(value)}", _switch_hint(value)
     elif shape.base in NUMBER and isinstance(value, (str, bool)):
-        yield place, f"must be {NUMBER[shape.base]}, got {format_value(value)}", _number_hint(value)
+        yield key_path, f"must be {NUMBER[shape.base]}, got {format_value(value)}", _number_hint(value)
 
 
 def _switch_hint(value: Any) -> str:

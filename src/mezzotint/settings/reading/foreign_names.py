@@ -57,7 +57,7 @@ def unsupported_trainer(trainer: str) -> str | None:
 @functools.cache
 def foreign_names() -> Mapping[str, Foreign]:
     """All known names."""
-    return {name: known for table in _tables() for name, known in table.NAMES.items()}
+    return {name: foreign for table in _tables() for name, foreign in table.NAMES.items()}
 
 
 def _tables() -> list[ModuleType]:

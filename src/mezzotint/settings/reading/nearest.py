@@ -71,13 +71,13 @@ def nearest(path: str) -> str | None:
 def search(phrase: str) -> list[str]:
     """Sections and settings whose path or help contains all words of a phrase: first matches in the path, then in the
     first sentence. Settings of a section that matches are left out."""
-    query = set(_words(phrase))
+    query = set(_split_words(phrase))
     helps = {**sections(), **{setting.path: setting.help for setting in settings()}}
     ranks: dict[str, int] = {}
     for path, text in helps.items() if query else ():
-        name = _words(path)
-        fields = (name, (*name, *_words(first_sentence(text))), (*name, *_words(text)))
-        rank = next((rank for rank, words in enumerate(fields) if query <= set(words)), None)
+        name = _split_words(path)
+        fields = (name, (*name, *_split_words(first_sentence(text))), (*name, *_split_words(text)))
+        rank = next((rank for rank, field_words in enumerate(fields) if query <= set(field_words)), None)
         if rank is not None:
             ranks[path] = rank
     return sorted((path for path in ranks if path.rpartition(".")[0] not in ranks), key=ranks.__getitem__)
@@ -88,10 +88,9 @@ def advice(path: str) -> str:
     counterpart, or where to look."""
     if (entry := entry_section(path)) is not None:
         section, _, name = path.rpartition(".")
-        alike = difflib.get_close_matches(name, entry.model_fields, 1)
-        return (
-            f"did you mean {section}.{alike[0]}?" if alike else f"it has {format_names(list(entry.model_fields), 30)}"
-        )
+        names = list(entry.model_fields)
+        alike = difflib.get_close_matches(name, names, 1)
+        return f"did you mean {section}.{alike[0]}?" if alike else f"it has {format_names(names, 30)}"
     renamed = new_path(path)
     if renamed is not None:
         return f"it was renamed to {renamed}; `mezzotint migrate RECIPE` renames it in a file"
@@ -109,18 +108,18 @@ def advice(path: str) -> str:
 
 
 def _score(path: str, name: str, setting: Setting) -> float:
-    query = _words(name)
+    query = _split_words(name)
     first = first_sentence(setting.help)
     rest = setting.help[len(first) :]
     fields = (
-        (1.0, _words(setting.name)),
-        (0.8, _words(setting.path.replace(".", "_"))),
-        (0.6, _words(first)),
-        (0.25, _words(rest)),
+        (1.0, _split_words(setting.name)),
+        (0.8, _split_words(setting.path.replace(".", "_"))),
+        (0.6, _split_words(first)),
+        (0.25, _split_words(rest)),
     )
-    worths = [max((worth for worth, known in fields if word in known), default=0.0) for word in query]
+    worths = [max((worth for worth, field_words in fields if word in field_words), default=0.0) for word in query]
     cover = sum(worths) / max(1, len(worths))
-    phrase = 0.7 if len(query) > 1 and " ".join(query) in " ".join(_words(first)) else 0.0
+    phrase = 0.7 if len(query) > 1 and " ".join(query) in " ".join(_split_words(first)) else 0.0
     return (
         cover
         + phrase
@@ -141,8 +140,8 @@ def _home(path: str, setting: Setting) -> float:
 
 
 def _score_section(path: str, name: str, section: str) -> float:
-    query = _words(name)
-    hits = sum(1.0 for word in query if word in _words(section.rpartition(".")[2]))
+    query = _split_words(name)
+    hits = sum(1.0 for word in query if word in _split_words(section.rpartition(".")[2]))
     last = section.rpartition(".")[2]
     return hits / max(1, len(query)) + _explained_fraction(last, query) + _name_score(path, name, section)
 
@@ -150,25 +149,27 @@ def _score_section(path: str, name: str, section: str) -> float:
 def _explained_fraction(name: str, query: Sequence[str]) -> float:
     """Up to 0.5: the fraction of a known name's words in the query. `max_train_steps` means `steps`, not
     `max_nonfinite_steps`."""
-    words = _words(name)
-    return 0.5 * sum(word in query for word in words) / max(1, len(words))
+    name_words = _split_words(name)
+    return 0.5 * sum(word in query for word in name_words) / max(1, len(name_words))
 
 
-def _name_score(path: str, name: str, known: str) -> float:
+def _name_score(path: str, name: str, known_path: str) -> float:
     """The similarity of two names, 0 to about 1; equal or nearly equal names weigh most, the same section a little."""
-    last = known.rpartition(".")[2]
+    last = known_path.rpartition(".")[2]
     # without words that carry no meaning: `max_train_steps` is `steps`
-    alike = difflib.SequenceMatcher(None, "_".join(_words(name)) or name, "_".join(_words(last)) or last).ratio()
+    alike = difflib.SequenceMatcher(
+        None, "_".join(_split_words(name)) or name, "_".join(_split_words(last)) or last
+    ).ratio()
     # as written, too: `imag` is similar to `image`, not to the word that `image` is mapped to
     alike = max(alike, difflib.SequenceMatcher(None, name.lower(), last).ratio())
-    whole = difflib.SequenceMatcher(None, path.lower(), known).ratio()
+    whole = difflib.SequenceMatcher(None, path.lower(), known_path).ratio()
     near = 1.2 if alike >= 0.94 else 0.6 if alike >= 0.75 and abs(len(name) - len(last)) < 4 else 0.4 * alike
     home = path.rpartition(".")[0]
-    return near + 0.3 * whole + (0.3 if home and known.rpartition(".")[0] == home else 0.0)
+    return near + 0.3 * whole + (0.3 if home and known_path.rpartition(".")[0] == home else 0.0)
 
 
 @functools.cache
-def _words(text: str) -> tuple[str, ...]:
+def _split_words(text: str) -> tuple[str, ...]:
     split = re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower()
     words = [_SAME.get(word, word) for word in re.findall(r"[a-z0-9]+", split)]
     return tuple(_stem(word) for word in words if word not in _EMPTY)

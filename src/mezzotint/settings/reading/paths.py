@@ -150,14 +150,14 @@ def open_families(names: Iterable[str]) -> None:
 def open_formats(names: Iterable[str]) -> None:
     """The same for data formats."""
     for name in set(names) & set(registry.names(formats.FOLDER)):
-        own = formats.format_spec(name).settings
-        _open("data", DataSettings, formats.section_of(name), own)
+        kind = formats.format_spec(name).settings
+        _open("data", DataSettings, formats.section_of(name), kind)
 
 
-def _open(section: str, parent: type[Section], name: str, own: type[Section] | None) -> None:
-    known = parent.model_fields.get(name)
-    if own is not None and (known is None or known.annotation is not own):
-        parent.add_section(name, own)
+def _open(section: str, parent: type[Section], name: str, kind: type[Section] | None) -> None:
+    field = parent.model_fields.get(name)
+    if kind is not None and (field is None or field.annotation is not kind):
+        parent.add_section(name, kind)
         Recipe.model_fields[section].default = parent()
         Recipe.model_rebuild(force=True)
         for cached in (settings, sections, by_path):
@@ -167,11 +167,11 @@ def _open(section: str, parent: type[Section], name: str, own: type[Section] | N
 def owner(path: str) -> tuple[Setting, tuple[str, ...]] | None:
     """The setting at or above a path, and the rest of the path: list indices and map keys. None if there is no such
     setting."""
-    words = path.split(".")
-    for end in range(len(words), 0, -1):
-        setting = by_path().get(".".join(words[:end]))
+    keys = path.split(".")
+    for end in range(len(keys), 0, -1):
+        setting = by_path().get(".".join(keys[:end]))
         if setting is not None:
-            return setting, tuple(words[end:])
+            return setting, tuple(keys[end:])
     return None
 
 

@@ -29,7 +29,7 @@ from mezzotint.settings.sections.data import CacheSettings
 
 S = TypeVar("S", bound=Section)
 
-_MOST = 50
+_MAX_PROBLEMS = 50
 """The most problems printed for one recipe."""
 
 COMMAND_LINE = "command line"
@@ -69,8 +69,8 @@ class Reading:
     packages: tuple[str, ...] = ()
     replaces: bool = False
 
-    def placed(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Problems of settings with their lines in the recipe's file; those of defaults are marked as such."""
+    def add_lines(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Adds the lines in the recipe file to problems of settings, and marks those of defaults."""
         return [
             problem._replace(line=problem.line or self._line(problem.where), is_default=self._is_default(problem.where))
             for problem in problems
@@ -135,7 +135,7 @@ def resolve_paths(reading: Reading) -> Recipe:
     """
     recipe = _with_paths(reading.recipe, reading.path.parent if reading.path else None)
     if problems := list(_unusable_texts(recipe)):
-        raise RecipeError(reading.name, problems=reading.placed(problems))
+        raise RecipeError(reading.name, problems=reading.add_lines(problems))
     return _with_class_images(with_model_defaults(recipe, reading))
 
 
@@ -145,7 +145,7 @@ def with_model_defaults(recipe: Recipe, reading: Reading) -> Recipe:
     if recipe.model.family not in registry.names(FAMILIES):
         return recipe
     model = recipe.model
-    folder = model.config if model.config is not None and model.path.is_file() else model.described_by
+    folder = model.config if model.config is not None and model.path.is_file() else model.config_source
     defaults = family_spec(model.family).model_defaults(folder)
     return with_values(recipe, {path: value for path, value in defaults.items() if not reading._origin_of(path)})
 
@@ -156,13 +156,13 @@ def _with_class_images(recipe: Recipe) -> Recipe:
     data, model = recipe.data, recipe.model
     if not data.prior.num_class_images:
         return recipe
-    prompt = data.prior.class_prompt or data.prior.derived_prompt(data.captions)
+    prompt = data.prior.class_prompt or data.prior.derive_prompt(data.captions)
     identity = (model.family, str(model.path), str(model.config), str(model.vae), model.weights, prompt)
     digest = hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).hexdigest()
-    words = "-".join(re.findall(r"[a-z0-9]+", prompt.lower()))[:40]
+    slug = "-".join(re.findall(r"[a-z0-9]+", prompt.lower()))[:40]
     is_remote = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(data.cache.path))
     cache = CacheSettings().path if is_remote else data.cache.path
-    folder = cache.expanduser().absolute() / "class-images" / "-".join(filter(None, (words, digest[:8])))
+    folder = cache.expanduser().absolute() / "class-images" / "-".join(filter(None, (slug, digest[:8])))
     return with_values(recipe, {"data.prior.class_prompt": prompt, "data.prior.path": data.prior.path or folder})
 
 
@@ -177,9 +177,9 @@ def _unusable_texts(value: Any, where: str = "") -> Iterator[Problem]:
     elif isinstance(value, (tuple, list)):
         for entry in value:
             yield from _unusable_texts(entry, where)
-    elif isinstance(value, (str, Path)) and (what := _why_unusable(value)):
+    elif isinstance(value, (str, Path)) and (message := _why_unusable(value)):
         remedy = "write another path" if isinstance(value, Path) else "write it in UTF-8"
-        yield Problem(where, what, remedy, "E1007")
+        yield Problem(where, message, remedy, "E1007")
 
 
 def _why_unusable(value: str | Path) -> str:
@@ -200,30 +200,30 @@ def _why_unusable(value: str | Path) -> str:
     return ""
 
 
-def _with_paths(section: S, beside: Path | None) -> S:
+def _with_paths(section: S, recipe_folder: Path | None) -> S:
     changes: dict[str, Any] = {}
     for name, info in type(section).model_fields.items():
         before = getattr(section, name)
-        after = _with_path(before, shape_of(info.annotation, tuple(info.metadata)), beside)
+        after = _with_path(before, shape_of(info.annotation, tuple(info.metadata)), recipe_folder)
         if after != before:
             changes[name] = after
     return section.model_copy(update=changes) if changes else section
 
 
-def _with_path(value: Any, shape: Shape, beside: Path | None) -> Any:
+def _with_path(value: Any, shape: Shape, recipe_folder: Path | None) -> Any:
     """A setting with its paths resolved."""
     if isinstance(value, Section):
-        return _with_paths(value, beside)
+        return _with_paths(value, recipe_folder)
     if isinstance(value, dict) and shape.is_map:
-        return {key: _with_path(entry, shape.item(0), beside) for key, entry in value.items()}
+        return {key: _with_path(entry, shape.item(0), recipe_folder) for key, entry in value.items()}
     if isinstance(value, tuple) and get_origin(shape.base) is tuple:
-        return tuple(_with_path(entry, shape.item(index), beside) for index, entry in enumerate(value))
+        return tuple(_with_path(entry, shape.item(index), recipe_folder) for index, entry in enumerate(value))
     mark = next((mark for mark in shape.marks if isinstance(mark, Located)), None)
     match mark:
         case Located("found", shipped) if value is not None:
-            return resolve_path(value, beside, shipped={None: None, "models": MODELS, "data": DATA}[shipped])
+            return resolve_path(value, recipe_folder, shipped={None: None, "models": MODELS, "data": DATA}[shipped])
         case Located("found later") if value is not None:
-            return _absolute(resolve_path(value, beside))
+            return _absolute(resolve_path(value, recipe_folder))
         case Located("absolute") if value is not None:
             return _absolute(value.expanduser())
         case Located("home") if str(value).startswith("~"):
@@ -231,24 +231,25 @@ def _with_path(value: Any, shape: Shape, beside: Path | None) -> Any:
     return value
 
 
-def resolve_path(path: Path, beside: Path | None, *, shipped: Path | None = None) -> Path:
-    """An existing path, absolute; a path that exists nowhere stays as written, with `~` expanded. beside: the recipe's
-    folder. shipped: a folder of shipped files, found by name. A name with a range in braces is looked up by its
+def resolve_path(path: Path, recipe_folder: Path | None, *, shipped: Path | None = None) -> Path:
+    """An existing path, absolute; a path that exists nowhere stays as written, with `~` expanded. shipped: a folder of
+    shipped files, found by name. A name with a range in braces is looked up by its
     folder."""
     if "{" in path.name:
-        return resolve_path(path.parent, beside) / path.name
+        return resolve_path(path.parent, recipe_folder) / path.name
     return next(
-        (place for place in candidate_paths(path, beside, shipped=shipped) if place.exists()), path.expanduser()
+        (candidate for candidate in candidate_paths(path, recipe_folder, shipped=shipped) if candidate.exists()),
+        path.expanduser(),
     )
 
 
-def candidate_paths(path: Path, beside: Path | None, *, shipped: Path | None = None) -> tuple[Path, ...]:
+def candidate_paths(path: Path, recipe_folder: Path | None, *, shipped: Path | None = None) -> tuple[Path, ...]:
     """Where a path of a recipe is looked for, in order: next to the recipe, in the current folder, among shipped
     files."""
     opened = path.expanduser()
     if opened.is_absolute():
         return (_absolute(opened),)
-    roots = [root for root in (beside, Path.cwd()) if root is not None]
+    roots = [root for root in (recipe_folder, Path.cwd()) if root is not None]
     named = [shipped / opened] if shipped is not None and len(opened.parts) == 1 else []
     candidates = [_absolute(Path(root, opened)) for root in roots] + named
     return tuple(dict.fromkeys(candidates))
@@ -286,16 +287,16 @@ def _values_of(tree: dict[str, Any], overrides: Sequence[str], section: str, key
 
 
 def _problem(issue: Issue, document: Document, typed: frozenset[str]) -> Problem:
-    place = issue.place
+    key_path = issue.key_path
     if issue.code == "E1003" and not _from_command_line(issue.where, typed):
-        place = tuple(issue.where.split("."))
-    line = None if _touches(issue, typed) else document.line_near(place)
-    return Problem(issue.where, issue.what, issue.remedy, issue.code, line)
+        key_path = tuple(issue.where.split("."))
+    line = None if _touches(issue, typed) else document.line_near(key_path)
+    return Problem(issue.where, issue.message, issue.remedy, issue.code, line)
 
 
 def _touches(issue: Issue, typed: frozenset[str]) -> bool:
     """Whether the command line set the invalid value; for a check of several settings, the one it is shown at."""
-    return _from_command_line(issue.where if issue.code == "E1003" else dotted_path(issue.place), typed)
+    return _from_command_line(issue.where if issue.code == "E1003" else dotted_path(issue.key_path), typed)
 
 
 def _from_command_line(path: str, typed: frozenset[str]) -> bool:
@@ -303,17 +304,17 @@ def _from_command_line(path: str, typed: frozenset[str]) -> bool:
 
 
 def _secret_problems(text: str, document: Document, tree: dict[str, Any], typed: frozenset[str]) -> list[Problem]:
-    what = "looks like {}; recipes are copied and shared"
+    message = "looks like {}; recipes are copied and shared"
     remedy = "remove it, and keep it in the environment or the tool's own login"
     problems: dict[tuple[int | None, str], Problem] = {}
-    for place, kind in _secrets_in(tree):
-        where = dotted_path(place)
-        line = None if _from_command_line(where, typed) else document.line_near(place)
-        problems[line, where] = Problem(where, what.format(kind), remedy, "E1009", line)
+    for key_path, kind in _secrets_in(tree):
+        where = dotted_path(key_path)
+        line = None if _from_command_line(where, typed) else document.line_near(key_path)
+        problems[line, where] = Problem(where, message.format(kind), remedy, "E1009", line)
     seen = {line for line, _ in problems}
     for line, kind in _secret_lines(text):
         if line not in seen:
-            problems[line, "comment"] = Problem("text", what.format(kind), remedy, "E1009", line)
+            problems[line, "comment"] = Problem("text", message.format(kind), remedy, "E1009", line)
     return list(problems.values())
 
 
@@ -340,20 +341,20 @@ def _secret_lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, kind
 
 
-def _secrets_in(tree: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """(place, kind) of every value that is a secret, by its form or its key (`api_key`)."""
+def _secrets_in(tree: Any, key_path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """(key_path, kind) of every value that is a secret, by its form or its key (`api_key`)."""
     if isinstance(tree, dict):
         for key, value in tree.items():
-            yield from _secrets_in(value, (*place, str(key)))
+            yield from _secrets_in(value, (*key_path, str(key)))
     elif isinstance(tree, list):
         for index, value in enumerate(tree):
-            yield from _secrets_in(value, (*place, index))
+            yield from _secrets_in(value, (*key_path, index))
     elif isinstance(tree, str):
         kind = _secret_in(tree)
-        if kind is None and place and tree and _SECRET_NAME.search(str(place[-1])):
+        if kind is None and key_path and tree and _SECRET_NAME.search(str(key_path[-1])):
             kind = "an access key"
         if kind is not None:
-            yield place, kind
+            yield key_path, kind
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
@@ -363,15 +364,15 @@ def _in_order(problems: list[Problem]) -> list[Problem]:
 
 def _truncate(problems: list[Problem]) -> list[Problem]:
     """Truncates the problems of a file that is no recipe at all."""
-    if len(problems) <= _MOST:
+    if len(problems) <= _MAX_PROBLEMS:
         return problems
-    rest = f"and {len(problems) - _MOST} more; this does not look like a Mezzotint recipe"
-    last = problems[_MOST]
-    return [*problems[:_MOST], Problem("…", rest, "`mezzotint ls` lists complete ones", last.code, last.line)]
+    rest = f"and {len(problems) - _MAX_PROBLEMS} more; this does not look like a Mezzotint recipe"
+    last = problems[_MAX_PROBLEMS]
+    return [*problems[:_MAX_PROBLEMS], Problem("…", rest, "`mezzotint ls` lists complete ones", last.code, last.line)]
 
 
 def _origin(document: Document, typed: frozenset[str]) -> dict[str, str]:
-    origin = {dotted_path(place): f"line {line}" for place, line in document.lines.items() if place}
+    origin = {dotted_path(key_path): f"line {line}" for key_path, line in document.lines.items() if key_path}
     for path in typed:
         origin = {key: value for key, value in origin.items() if not key.startswith(path + ".")}
         origin[path] = COMMAND_LINE
@@ -379,16 +380,16 @@ def _origin(document: Document, typed: frozenset[str]) -> dict[str, str]:
 
 
 def _find(source: str | Path) -> Path:
-    if what := _why_unusable(Path(source)):
-        raise RecipeError(f"{str(source)[:80]} {what}; give a recipe file", code="E1011")
+    if message := _why_unusable(Path(source)):
+        raise RecipeError(f"{str(source)[:80]} {message}; give a recipe file", code="E1011")
     path = Path(source).expanduser()
     if path.is_file():
         return path.absolute()
     if path.is_dir():
         hint = f"give a recipe file or a run folder; for a folder of images write data.path={source}"
         raise RecipeError(f"{source} is a folder, but not a run folder; {hint}", code="E1011")
-    if what := outside.describe_file_kind(path):
-        raise RecipeError(f"{source}: {what}; give a recipe file", code="E1011")
+    if message := outside.describe_file_kind(path):
+        raise RecipeError(f"{source}: {message}; give a recipe file", code="E1011")
     shipped = shipped_recipes()
     name = path.name.removesuffix(".yaml").removesuffix(".yml")
     if len(path.parts) == 1:
@@ -401,9 +402,9 @@ def _find(source: str | Path) -> Path:
     if path.suffix not in (".yaml", ".yml"):
         hint = hint or "`mezzotint ls` lists the shipped recipes"
         raise RecipeError(f"there is no recipe {source}; {hint}", code="E1011")
-    place = " in the current folder" if len(path.parts) == 1 else ""
+    location = " in the current folder" if len(path.parts) == 1 else ""
     hint = hint or "names without .yaml are shipped recipes; `mezzotint ls` lists them"
-    raise RecipeError(f"there is no file {source}{place}; {hint}", code="E1011")
+    raise RecipeError(f"there is no file {source}{location}; {hint}", code="E1011")
 
 
 def _files_beside(path: Path) -> list[str]:

@@ -69,7 +69,9 @@ class Translator(Protocol):
         processes as if they were running, and list the lines to type. Raises RecipeError with every problem in the
         user's own words."""
 
-    def words(self, command: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...], dict[str, str]]:
+    def translate_tool(
+        self, command: str, arguments: Sequence[str]
+    ) -> tuple[list[str], tuple[Note, ...], dict[str, str]]:
         """The command line of another program of the trainer's project, as arguments of our command; notes; and the
         flag that each of our options, settings or file names comes from."""
 

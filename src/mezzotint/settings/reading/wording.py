@@ -1,4 +1,4 @@
-"""Messages for pydantic's errors, in plain words and with the invalid value."""
+"""Messages for pydantic's errors, with the invalid value."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def message_for(entry: dict[str, Any], setting: Setting | None) -> tuple[str, st
     kind, value, context = entry["type"], entry.get("input"), entry.get("ctx", {})
     got = f"got {format_value(value)}"
     if kind in _RANGE:
-        words, name = _RANGE[kind]
-        sentence = f"must be {words} {format_number(context[name])}, {got}"
+        comparison, name = _RANGE[kind]
+        sentence = f"must be {comparison} {format_number(context[name])}, {got}"
         if kind == "multiple_of" and isinstance(value, int):
             sentence += f"; {nearest_multiples(value, int(context[name]))}"
         return "E1007", sentence

@@ -9,7 +9,7 @@ from typing import Any
 
 _ORDER = ("schema", "model", "data", "objective", "optim", "run", "sample")
 _PLAIN = re.compile(r"[A-Za-z./~][A-Za-z0-9_./~+-]*( [A-Za-z0-9_./-]+)*")
-_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n", "~", ".inf", ".nan"))
+_CONSTANTS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n", "~", ".inf", ".nan"))
 
 
 def as_yaml(settings: Mapping[str, Any], origin: Mapping[str, str]) -> str:
@@ -40,7 +40,7 @@ def _value(value: Any) -> str:
     """A scalar or a list of them, on one line. JSON is YAML; unambiguous texts are written without quotes."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_value(item) for item in value)}]"
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _CONSTANTS:
         return value
     text = json.dumps(value, ensure_ascii=False)
     # line breaks and control characters beyond ASCII, which JSON leaves unescaped and YAML folds or refuses

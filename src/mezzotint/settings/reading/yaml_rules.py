@@ -29,14 +29,14 @@ MAX_KEYS = 25_000
 MAX_PROBLEMS = 50
 """In one file; after that reading stops."""
 
-Place = tuple[str | int, ...]
-"""The place of a value in a document: ("data", "path", 0)."""
+KeyPath = tuple[str | int, ...]
+"""The keys and indices of a value in a document: ("data", "path", 0)."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _SPECIAL = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_WORDS: dict[str, bool | None] = (
+_CONSTANTS: dict[str, bool | None] = (
     dict.fromkeys(("true", "True", "TRUE"), True)
     | dict.fromkeys(("false", "False", "FALSE"), False)
     | dict.fromkeys(("", "~", "null", "Null", "NULL"), None)
@@ -54,12 +54,12 @@ class Document:
     problems: what the rules refuse, in the order of the file; if there are any, the tree holds what could be read."""
 
     tree: dict[str, Any]
-    lines: dict[Place, int]
+    lines: dict[KeyPath, int]
     problems: tuple[Problem, ...] = ()
 
-    def line_near(self, place: Place) -> int | None:
-        """The line of a place, or of the nearest enclosing place in the file."""
-        ends = (place[:end] for end in range(len(place), 0, -1))
+    def line_near(self, key_path: KeyPath) -> int | None:
+        """The line of a value, or of the nearest enclosing one."""
+        ends = (key_path[:end] for end in range(len(key_path), 0, -1))
         return next((self.lines[end] for end in ends if end in self.lines), None)
 
 
@@ -70,7 +70,7 @@ class _Builder:
 
     name: str
     events: Iterator[Any]
-    lines: dict[Place, int] = field(default_factory=dict)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     anchors: dict[str, tuple[Any, int]] = field(default_factory=dict)
     opened: list[str] = field(default_factory=list)
@@ -78,84 +78,90 @@ class _Builder:
     alias_nodes: int = 0
     root: Any = None
 
-    def node(self, event: Any, place: Place) -> Any:
+    def read_node(self, event: Any, key_path: KeyPath) -> Any:
         """The value that starts with an event. Raises RecipeError for too many levels and for invalid keys."""
-        self.lines.setdefault(place, _line(event))
+        self.lines.setdefault(key_path, _line(event))
         if isinstance(event, yaml.AliasEvent):
-            return self.expanded(event, place)
+            return self.expand_alias(event, key_path)
         before = self.nodes
         self.nodes += 1
         if len(self.problems) > MAX_PROBLEMS:
             raise RecipeError(self.name, problems=self.problems[:MAX_PROBLEMS])
-        self.refuse_tag(event, place, "value")
+        self.refuse_tag(event, key_path, "value")
         if isinstance(event, yaml.ScalarEvent):
             # `implicit[0]`: written plain, without quotes or block marks
             value: Any = scalar(event.value) if event.implicit[0] and event.tag is None else event.value
         else:
-            if len(place) >= MAX_DEPTH:
-                raise self.error(event, place[:3], f"nested deeper than {MAX_DEPTH} levels")
+            if len(key_path) >= MAX_DEPTH:
+                raise self.error_at(event, key_path[:3], f"nested deeper than {MAX_DEPTH} levels")
             self.opened.append(event.anchor)
-            value = self.mapping(place) if isinstance(event, yaml.MappingStartEvent) else self.sequence(place)
+            value = (
+                self.read_mapping(key_path)
+                if isinstance(event, yaml.MappingStartEvent)
+                else self.read_sequence(key_path)
+            )
             self.opened.pop()
         if event.anchor:
             self.anchors[event.anchor] = (value, self.nodes - before)
         return value
 
-    def sequence(self, place: Place) -> list[Any]:
+    def read_sequence(self, key_path: KeyPath) -> list[Any]:
         values: list[Any] = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            values.append(self.node(event, (*place, len(values))))
+            values.append(self.read_node(event, (*key_path, len(values))))
         return values
 
-    def mapping(self, place: Place) -> dict[str, Any]:
+    def read_mapping(self, key_path: KeyPath) -> dict[str, Any]:
         values: dict[str, Any] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise self.error(event, place, "a key is a plain word, not a list, a mapping or an alias", "E1004")
+                raise self.error_at(
+                    event, key_path, "a key is a plain word, not a list, a mapping or an alias", "E1004"
+                )
             if len(values) >= MAX_KEYS:
-                raise self.error(event, place, f"has more than {MAX_KEYS:,} keys; this is not a settings file")
-            inside = (*place, event.value)
+                raise self.error_at(event, key_path, f"has more than {MAX_KEYS:,} keys; this is not a settings file")
+            inside = (*key_path, event.value)
             self.refuse_tag(event, inside, "key")
             is_merged, is_repeated = event.value == "<<" and event.implicit[0], event.value in values
             if is_merged:
-                what = "merge keys are not allowed in recipes; write the settings out"
-                self.problems.append(_at(event, _dotted(place) or "<<", what))
+                message = "merge keys are not allowed in recipes; write the settings out"
+                self.problems.append(_problem_at(event, _join_keys(key_path) or "<<", message))
             elif is_repeated:
-                what = f"this key is given twice, first on line {self.lines[inside]}; keep one of them"
-                self.problems.append(_at(event, _dotted(inside), what, code="E1005"))
+                message = f"this key is given twice, first on line {self.lines[inside]}; keep one of them"
+                self.problems.append(_problem_at(event, _join_keys(inside), message, code="E1005"))
             else:
                 self.lines.setdefault(inside, _line(event))
-            value = self.node(next(self.events), inside)
+            value = self.read_node(next(self.events), inside)
             if not is_merged and not is_repeated:
                 values[event.value] = value
         return values
 
-    def refuse_tag(self, event: Any, place: Place, word: str) -> None:
+    def refuse_tag(self, event: Any, key_path: KeyPath, word: str) -> None:
         if event.tag is not None:
             tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
-            what = f"the tag {tag} is not allowed in recipes; write the plain {word}"
-            self.problems.append(_at(event, _dotted(place), what))
+            message = f"the tag {tag} is not allowed in recipes; write the plain {word}"
+            self.problems.append(_problem_at(event, _join_keys(key_path), message))
 
-    def expanded(self, event: Any, place: Place) -> Any:
+    def expand_alias(self, event: Any, key_path: KeyPath) -> Any:
         """A copy of the value of an alias, within the limit on all aliases of a document."""
         if event.anchor not in self.anchors:
             is_open = event.anchor in self.opened
-            what = (
+            message = (
                 f"*{event.anchor} refers to itself; write the value out"
                 if is_open
                 else f"there is no &{event.anchor} before this alias; put a text that starts with * in quotes"
             )
-            self.problems.append(_at(event, _dotted(place), what))
+            self.problems.append(_problem_at(event, _join_keys(key_path), message))
             return None
         value, nodes = self.anchors[event.anchor]
         self.alias_nodes += nodes
         self.nodes += nodes
         if self.alias_nodes > MAX_ALIAS_NODES:
-            raise self.error(event, place, f"aliases bring in more than {MAX_ALIAS_NODES} values; write them out")
+            raise self.error_at(event, key_path, f"aliases bring in more than {MAX_ALIAS_NODES} values; write them out")
         return copy.deepcopy(value)
 
-    def error(self, event: Any, place: Place, what: str, code: str = "E1006") -> RecipeError:
-        return RecipeError(self.name, problems=[_at(event, _dotted(place) or "file", what, code=code)])
+    def error_at(self, event: Any, key_path: KeyPath, message: str, code: str = "E1006") -> RecipeError:
+        return RecipeError(self.name, problems=[_problem_at(event, _join_keys(key_path) or "file", message, code=code)])
 
 
 def read_file(path: Path, name: str) -> str:
@@ -167,38 +173,38 @@ def read_file(path: Path, name: str) -> str:
     except OSError as error:
         raise RecipeError(f"{name} cannot be read: {error.strerror}", code="E1011") from None
     if len(raw) > MAX_BYTES:
-        what = f"is larger than {MAX_BYTES:,} bytes; lists of files belong in the data folder"
-        raise _refused(name, what, 1)
+        message = f"is larger than {MAX_BYTES:,} bytes; lists of files belong in the data folder"
+        raise _file_error(name, message, 1)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line, column = _place_of(raw[: error.start])
-        what = f"column {column}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise _refused(name, what, line) from None
+        line, column = _line_and_column(raw[: error.start])
+        message = f"column {column}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise _file_error(name, message, line) from None
     return text
 
 
 def load(text: str, name: str) -> Document:
     """Reads a whole recipe. name: the file as the user wrote it, for messages.
 
-    Raises RecipeError for what stops reading: E1004 for text that is not YAML, E1006 for control characters, too many
+    Raises RecipeError if the text cannot be read: E1004 if it is not YAML, E1006 for control characters, too many
     levels and endless aliases. Everything else is collected in `problems`.
     """
     bad = _CONTROL.search(text)
     if bad:
-        line, column = _place_of(text[: bad.start()].encode("utf-8", "surrogatepass"))
-        raise _refused(name, f"column {column}: control character U+{ord(bad[0]):04X}; delete it", line)
+        line, column = _line_and_column(text[: bad.start()].encode("utf-8", "surrogatepass"))
+        raise _file_error(name, f"column {column}: control character U+{ord(bad[0]):04X}; delete it", line)
     if (toml := _TOML.match(text)) is not None:
         line = text[: toml.start(1)].count("\n") + 1
-        what = "this is TOML, not YAML; write settings as `optim:` and, indented below it, `lr: 1e-5`"
-        raise _refused(name, what, line, "E1004")
+        message = "this is TOML, not YAML; write settings as `optim:` and, indented below it, `lr: 1e-5`"
+        raise _file_error(name, message, line, "E1004")
     builder = _build(text, name)
     if builder.root is None and not builder.problems:
-        raise _refused(name, "the file is empty; a recipe needs at least data.path, see `mezzotint ls`", 1, "E1004")
+        raise _file_error(name, "the file is empty; a recipe needs at least data.path, see `mezzotint ls`", 1, "E1004")
     if not isinstance(builder.root, dict):
-        what = f"the top of a recipe must be a list of settings such as `optim:`, got {_kind(builder.root)}"
+        message = f"the top of a recipe must be a list of settings such as `optim:`, got {_kind(builder.root)}"
         if not builder.problems:
-            raise _refused(name, what, 1, "E1004")
+            raise _file_error(name, message, 1, "E1004")
         builder.root = {}
     return Document(builder.root, builder.lines, tuple(builder.problems))
 
@@ -216,15 +222,15 @@ def value(text: str, name: str) -> Any:
     builder = _build(stripped, name, flow=True)
     if builder.problems:
         first = builder.problems[0]
-        raise RecipeError(name, problems=[Problem(name, first.what, first.remedy, first.code)])
+        raise RecipeError(name, problems=[Problem(name, first.message, first.remedy, first.code)])
     return builder.root
 
 
 def scalar(text: str) -> str | int | float | bool | None:
     """A plain scalar by the core schema of YAML 1.2 (YAML 1.2.2, 10.3.2). Integers of more than 64 bits become floats;
     with more than 300 digits they stay texts."""
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
     if _INT.fullmatch(text) and len(text) <= MAX_DIGITS:
         number = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
         return number if abs(number) < 1 << 64 else _as_float(number)
@@ -247,12 +253,12 @@ def _build(text: str, name: str, *, flow: bool = False) -> _Builder:
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                what = "a recipe is one document; remove this and what follows"
-                builder.problems.append(_at(event, "---", what))
+                message = "a recipe is one document; remove this and everything below"
+                builder.problems.append(_problem_at(event, "---", message))
                 break
             _check_directives(event, builder)
         elif isinstance(event, yaml.NodeEvent):
-            builder.root = builder.node(event, ())
+            builder.root = builder.read_node(event, ())
     return builder
 
 
@@ -265,47 +271,47 @@ def _events(text: str, name: str, *, flow: bool) -> Iterator[Any]:
         where, line = (name, None) if flow else ("file", 1)
         raise RecipeError(name, problems=[Problem(where, "is not UTF-8 text", code="E1004", line=line)]) from None
     except (yaml.YAMLError, RecursionError) as error:
-        raise _refused(name, f"is not YAML: {str(error).splitlines()[0]}", 1, "E1004") from None
+        raise _file_error(name, f"is not YAML: {str(error).splitlines()[0]}", 1, "E1004") from None
 
 
 def _check_directives(event: Any, builder: _Builder) -> None:
     if event.tags:
-        builder.problems.append(_at(event, "%TAG", "tags are not allowed in recipes; remove the line"))
+        builder.problems.append(_problem_at(event, "%TAG", "tags are not allowed in recipes; remove the line"))
     if event.version and tuple(event.version) != (1, 2):
         version = ".".join(str(part) for part in event.version)
-        builder.problems.append(_at(event, "%YAML", f"recipes are YAML 1.2, got {version}; remove the line"))
+        builder.problems.append(_problem_at(event, "%YAML", f"recipes are YAML 1.2, got {version}; remove the line"))
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str, name: str, *, flow: bool) -> Problem:
-    words = _plain(error.problem or "this is not YAML")
+    cause = _describe_cause(error.problem or "this is not YAML")
     mark = error.problem_mark or error.context_mark
-    if words.endswith(("not closed", "alias or anchor")):
+    if cause.endswith(("not closed", "alias or anchor")):
         mark = error.context_mark or mark  # where it was opened, not where the file ends
     line, column = getattr(mark, "line", 0), getattr(mark, "column", 0)
     lines = text.split("\n")
     row = lines[line] if line < len(lines) else ""
     where = name if flow else (row.strip().partition(":")[0][:40] or "file")
     if "\t" in row[: column + 1]:
-        what = f"column {row.index(chr(9)) + 1}: a tab; indent with spaces"
-    elif re.search(r"hexdec|unknown escape", words):
-        what = f"column {column + 1}: within double quotes a backslash starts an escape sequence"
+        message = f"column {row.index(chr(9)) + 1}: a tab; indent with spaces"
+    elif re.search(r"hexdec|unknown escape", cause):
+        message = f"column {column + 1}: within double quotes a backslash starts an escape sequence"
         return Problem(
-            where, what, f"write the value in single quotes{_in_single(row)}", "E1004", None if flow else line + 1
+            where, message, f"write the value in single quotes{_quoted_hint(row)}", "E1004", None if flow else line + 1
         )
     else:
-        what = f"column {column + 1}: {words}"
-    advice = "" if "\t" in row[: column + 1] else _advice(row, words)
-    return Problem(where, what, advice, "E1004", None if flow else line + 1)
+        message = f"column {column + 1}: {cause}"
+    advice = "" if "\t" in row[: column + 1] else _advice(row, cause)
+    return Problem(where, message, advice, "E1004", None if flow else line + 1)
 
 
-def _in_single(row: str) -> str:
+def _quoted_hint(row: str) -> str:
     """`: 'C:\\Users\\me'`, the value of a row in single quotes; "" if it cannot be determined."""
     value = re.search(r'"([^"\']*)"', row)
     return f": '{value[1]}'" if value else ""
 
 
-def _plain(problem: str) -> str:
-    known = {
+def _describe_cause(problem: str) -> str:
+    causes = {
         "mapping values are not allowed": "a colon that YAML reads as the end of a key",
         "did not find expected key": "the indentation does not fit the lines above",
         "expected <block end>": "the indentation does not fit the lines above",
@@ -318,15 +324,17 @@ def _plain(problem: str) -> str:
         "cannot start any token": "a character that no value can start with",
         "alphabetic or numeric character": "a * or & at the start of a text, which YAML reads as an alias or anchor",
     }
-    return next((words for part, words in known.items() if part in problem), f"this is not YAML ({problem})")
+    return next(
+        (description for part, description in causes.items() if part in problem), f"this is not YAML ({problem})"
+    )
 
 
-def _advice(row: str, words: str) -> str:
-    if words.endswith("not closed"):
+def _advice(row: str, cause: str) -> str:
+    if cause.endswith("not closed"):
         return (
-            "look at this line and the next" if "quote" in words else f"close it with {'}' if 'map' in words else ']'}"
+            "look at this line and the next" if "quote" in cause else f"close it with {'}' if 'map' in cause else ']'}"
         )
-    if re.search(r":\s*[@`%]", row) or row.count(":") > 1 or "alias or anchor" in words:
+    if re.search(r":\s*[@`%]", row) or row.count(":") > 1 or "alias or anchor" in cause:
         return "put the value in quotes"
     return "look at this line and the one above"
 
@@ -335,30 +343,30 @@ def _line(event: Any) -> int:
     return int(event.start_mark.line) + 1
 
 
-def _at(event: Any, where: str, what: str, *, code: str = "E1006") -> Problem:
+def _problem_at(event: Any, where: str, message: str, *, code: str = "E1006") -> Problem:
     mark = event.start_mark
-    return Problem(where, f"column {mark.column + 1}: {what}", code=code, line=mark.line + 1)
+    return Problem(where, f"column {mark.column + 1}: {message}", code=code, line=mark.line + 1)
 
 
-def _refused(name: str, what: str, line: int, code: str = "E1006") -> RecipeError:
-    return RecipeError(name, problems=[Problem("file", what, code=code, line=line)])
+def _file_error(name: str, message: str, line: int, code: str = "E1006") -> RecipeError:
+    return RecipeError(name, problems=[Problem("file", message, code=code, line=line)])
 
 
-def _place_of(before: bytes) -> tuple[int, int]:
+def _line_and_column(before: bytes) -> tuple[int, int]:
     line = before.count(b"\n") + 1
     return line, len(before.rpartition(b"\n")[2].decode("utf-8", "replace")) + 1
 
 
-def _dotted(place: Place) -> str:
-    return ".".join(str(part) for part in place)
+def _join_keys(key_path: KeyPath) -> str:
+    return ".".join(str(part) for part in key_path)
 
 
 def _kind(value: Any) -> str:
     return "a list" if isinstance(value, list) else f"the text {str(value)[:40]!r}"
 
 
-def line_of(text: str, place: Place) -> int | None:
-    """The 1-based line of a place in a JSON text, parsed as YAML, which contains JSON and keeps lines. None for the few
+def line_of(text: str, key_path: KeyPath) -> int | None:
+    """The 1-based line of a value in a JSON text, parsed as YAML, which contains JSON and keeps lines. None for the few
     texts that are only valid JSON, and for long ones."""
     if len(text) > MAX_BYTES:
         return None
@@ -367,14 +375,14 @@ def line_of(text: str, place: Place) -> int | None:
     except (yaml.YAMLError, RecursionError):
         return None
     line: int | None = None
-    for word in place:
+    for part in key_path:
         if isinstance(node, yaml.MappingNode):
-            pairs = [(key, value) for key, value in node.value if key.value == word]
+            pairs = [(key, value) for key, value in node.value if key.value == part]
             if not pairs:
                 break
             key, node = pairs[-1]
             line = key.start_mark.line + 1
         elif isinstance(node, yaml.SequenceNode):
-            node = node.value[cast(int, word)]
+            node = node.value[cast(int, part)]
             line = node.start_mark.line + 1
     return line

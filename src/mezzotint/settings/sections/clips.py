@@ -75,14 +75,14 @@ class ClipsSettings(Section):
 
     @field_validator("frames")
     @classmethod
-    def _is_odd(cls, value: int) -> int:
+    def _check_frame_count(cls, value: int) -> int:
         if value % 2 == 0:
             raise ValueError(_even_message(value))
         return value
 
     @field_validator("buckets")
     @classmethod
-    def _are_odd(cls, value: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+    def _check_frame_counts(cls, value: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
         for frames, _, _ in value:
             if frames % 2 == 0:
                 raise ValueError(_even_message(frames))
@@ -104,9 +104,9 @@ class ClipsSettings(Section):
                 "data.clips.short=repeat does not work with data.clips.fps; write data.clips.short=skip, or "
                 "data.clips.interval instead of the rate"
             )
-        yield from self._about_stills()
+        yield from self._image_contradictions()
 
-    def _about_stills(self) -> Iterator[str]:
+    def _image_contradictions(self) -> Iterator[str]:
         """Images without a source, and a source without images."""
         if self.images and self.images_from == "none":
             yield (

@@ -152,14 +152,14 @@ class CacheSettings(Section):
     each caption are drawn and cached. Every visit uses one of them."""
 
 
-def _called_val(value: Any) -> Any:
+def _name_single_folder(value: Any) -> Any:
     """A single folder is named `val`."""
     return {"val": value} if isinstance(value, (str, Path)) else value
 
 
 HeldOutFolders = Annotated[
     dict[str, DataPath],
-    BeforeValidator(_called_val),
+    BeforeValidator(_name_single_folder),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}),
 ]
 """Folders by name; a single folder is named `val`."""
@@ -184,7 +184,7 @@ class HoldoutSettings(Section):
 
     @field_validator("path")
     @classmethod
-    def _names(cls, value: dict[str, Path]) -> dict[str, Path]:
+    def _check_names(cls, value: dict[str, Path]) -> dict[str, Path]:
         for name in value:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}", name):
                 raise ValueError(f"the name of a held-out set has only letters, digits, - and _, got {name!r}")
@@ -286,7 +286,7 @@ class DataSettings(Section):
 
     format: Annotated[str, ALLOW] = "image-folder"
     """The format of the data set: a file name in `data/formats/`. `image-folder`: every image below the folder, with
-    caption files next to the images. `kohya`: folders `10_name`, whose number says how often an epoch visits their
+    caption files next to the images. `kohya`: folders `10_name`, whose number is how often an epoch visits their
     images. `webdataset`: images in tar shards (`data.path` may name them: shards/{000..011}.tar). `metadata`: images
     named by metadata.jsonl, .csv or .parquet or stored in parquet or arrow files, or a data set of the Hugging Face hub
     (`data.path=OWNER/NAME`; extra `data`). `videofolder` (extra `video`): a folder of clips, captions next to them or
@@ -405,13 +405,13 @@ class DataSettings(Section):
     verify: Annotated[Literal["on_start", "on_first_use"], FREE] = "on_start"
     """When images are checked for damage. `on_start` decodes each one when the data set is listed and leaves out
     damaged ones. `on_first_use` hashes each file and reads only its size, orientation and colours, which is much
-    faster; `on_corrupt` says what happens when an image turns out to be damaged at its first use. Clips, and images
+    faster; `on_corrupt` sets what happens when an image turns out to be damaged at its first use. Clips, and images
     other than 8-bit JPEG, PNG and WebP without transparency, are always decoded when the data set is listed."""
 
     on_corrupt: Annotated[Literal["stop", "zero_weight"], FREE] = "stop"
     """With `verify=on_first_use`: what happens when an image turns out to be damaged. `stop` ends the run with the
-    image's name. `zero_weight` keeps its place in the batch with weight 0: order, random draws and all other samples
-    stay the same, the mean of the step still counts its place, and the run's progress lists such images; more than
+    image's name. `zero_weight` keeps it in the batch with weight 0: order, random draws and all other samples
+    stay the same, the mean of the step still counts it, and the run's progress lists such images; more than
     `max_skipped` of them end the run. Held-out images, clips and images joined to clips always end it."""
 
     decode_timeout: Annotated[PositiveFloat | None, FREE] = 120.0
@@ -447,7 +447,7 @@ class DataSettings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _usual_of_format(cls, value: Any) -> Any:
+    def _apply_format_defaults(cls, value: Any) -> Any:
         """Fills in the format's defaults for values that the recipe does not set."""
         if isinstance(value, dict) and isinstance(value.get("format"), str):
             for section, usual in format_spec(value["format"]).usual.items():
@@ -458,7 +458,7 @@ class DataSettings(Section):
 
     @field_validator("background")
     @classmethod
-    def _is_colour(cls, value: str) -> str:
+    def _check_colour(cls, value: str) -> str:
         if not re.fullmatch(r"#[0-9a-fA-F]{6}", value):
             raise ValueError(f"must be a colour like #rrggbb, got {value!r}")
         return value.lower()
@@ -476,10 +476,10 @@ class DataSettings(Section):
             if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
                 yield fixed.sentence.format(name=self.format)
         yield from spec.contradictions(self)
-        yield from self._of_other_formats()
-        yield from self._about_clips()
-        yield from self._about_table()
-        yield from self._about_prior()
+        yield from self._other_format_sections()
+        yield from self._clip_contradictions()
+        yield from self._table_contradictions()
+        yield from self._prior_contradictions()
         if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
             yield (
                 f"data.antialias=false does not work with data.resize={self.resize}; set data.resize to bicubic, "
@@ -543,10 +543,10 @@ class DataSettings(Section):
         if all(one.class_images for one in self.sets):
             yield "all data.sets are class images; add a set of other images, or leave out class_images"
 
-    def _of_other_formats(self) -> Iterator[str]:
+    def _other_format_sections(self) -> Iterator[str]:
         for name, spec in formats.specs().items():
             kind, is_used = spec.settings, name in (self.format, self.clips.images_format)
-            if kind is not None and not is_used and self.own(kind) != kind():
+            if kind is not None and not is_used and self.get_section(kind) != kind():
                 yield f"data.{formats.section_of(name)} has no effect without data.format={name}; leave it out"
 
     def random_caption_settings(self) -> list[str]:
@@ -560,17 +560,17 @@ class DataSettings(Section):
         return [f"data.captions.{name}" for name, is_on in random.items() if is_on]
 
     @property
-    def of_format(self) -> Section | None:
+    def format_settings(self) -> Section | None:
         """The section of the selected format; None if it has none."""
         kind = format_spec(self.format).settings
-        return None if kind is None else self.own(kind)
+        return None if kind is None else self.get_section(kind)
 
     @property
     def has_clips(self) -> bool:
         """Whether samples are clips, so pixels have frames."""
         return format_spec(self.format).has_clips
 
-    def _about_clips(self) -> Iterator[str]:
+    def _clip_contradictions(self) -> Iterator[str]:
         """Clip settings for images, and square resize rules for other buckets."""
         if not self.has_clips and self.clips != ClipsSettings():
             yield (
@@ -583,9 +583,9 @@ class DataSettings(Section):
                 "them out, or leave out the list"
             )
         if self.resize in ("square-then-bilinear", "bicubic-then-square"):
-            yield from self._about_squares()
+            yield from self._square_contradictions()
 
-    def _about_prior(self) -> Iterator[str]:
+    def _prior_contradictions(self) -> Iterator[str]:
         if self.prior.balance == "pairs" and self.batch_size % 2:
             yield (
                 f"data.prior.balance=pairs needs an even data.batch_size, got {self.batch_size}; write an even number"
@@ -593,12 +593,12 @@ class DataSettings(Section):
         if self.prior.balance == "pairs" and any(one.batch_size not in (None, self.batch_size) for one in self.sets):
             yield "data.prior.balance=pairs needs one batch size for all sets; leave out batch_size in data.sets"
         spec = format_spec(self.format)
-        if self.prior.num_class_images and not spec.takes_drawn:
+        if self.prior.num_class_images and not spec.takes_generated:
             yield (
                 f"data.prior.num_class_images needs data.format=image-folder, got {self.format}; generate them with "
                 "mezzotint sample"
             )
-        if self.prior.num_class_images and not (self.prior.class_prompt or self.prior.derived_prompt(self.captions)):
+        if self.prior.num_class_images and not (self.prior.class_prompt or self.prior.derive_prompt(self.captions)):
             yield (
                 "data.prior.num_class_images needs the name of the class; write "
                 "data.prior.class_prompt='photo of a dog'"
@@ -612,7 +612,7 @@ class DataSettings(Section):
         if self.has_class_images and self.rating.fraction is not None:
             yield "data.rating.fraction selects among all images, class images too; leave out it or data.prior"
 
-    def _about_squares(self) -> Iterator[str]:
+    def _square_contradictions(self) -> Iterator[str]:
         is_square = all(height == width for _, height, width in self.clips.buckets)
         if not self.has_clips or not is_square or not (self.clips.buckets or self.buckets.shape == "square"):
             yield (
@@ -625,7 +625,7 @@ class DataSettings(Section):
                 "set data.crop=center, or another data.resize"
             )
 
-    def _about_table(self) -> Iterator[str]:
+    def _table_contradictions(self) -> Iterator[str]:
         """A resolution without a bucket table."""
         is_computed = not (self.has_clips and self.clips.buckets) and self.buckets.shape in ("aspect", "square")
         for side in self.resolution:

@@ -101,7 +101,7 @@ class ModelSettings(Section):
     skipped layers are printed, and everything else must fit. Null uses the files' numbers."""
 
     @property
-    def described_by(self) -> Path:
+    def config_source(self) -> Path:
         """The folder or single file that defines the networks: with random weights `model.config` if it is set. Paths
         must be resolved."""
         is_config = self.weights == "random" and self.config is not None and not self.path.is_file()
@@ -109,13 +109,13 @@ class ModelSettings(Section):
 
     def contradictions(self) -> Iterator[str]:
         if self.family in registry.names(families.FOLDER):
-            yield from self._of_others()
+            yield from self._refused_settings()
         if self.over and (self.weights == "random" or self.ema_weights == "use"):
             yield (
                 "model.over replaces tensors of a model's plain weights, which model.weights=random and "
                 "model.ema_weights=use do not read; leave one of them out"
             )
-        if tokens.PART in self.train and not self.tokens.are_there:
+        if tokens.PART in self.train and not self.tokens.has_any:
             yield (
                 "model.train names tokens, and model.tokens has no learned token; write "
                 'model.tokens.words={"<toy>": toy}, a new token and its initial words'
@@ -128,13 +128,13 @@ class ModelSettings(Section):
             name = "freeze" if self.freeze else "last_layers"
             yield f"model.{name} is for the model's weights; for an adapter, select layers by model.adapter.targets"
 
-    def _of_others(self) -> Iterator[str]:
+    def _refused_settings(self) -> Iterator[str]:
         """Settings without a meaning for this family: those it refuses, and the sections of other families."""
-        reasons, fields = families.refused_by(families.family_spec(self.family)), type(self).model_fields
+        reasons, fields = families.find_refused_settings(families.family_spec(self.family)), type(self).model_fields
         refused = [n for n in reasons if n in fields and getattr(self, n, fields[n].default) != fields[n].default]
         if not refused:
             return
-        accepting = [s.name for s in families.specs() if not set(refused) & families.refused_by(s).keys()]
+        accepting = [s.name for s in families.specs() if not set(refused) & families.find_refused_settings(s).keys()]
         several, why = len(refused) > 1, "; ".join(dict.fromkeys(reasons[name] for name in refused))
         yield (
             f"{', '.join(f'model.{name}' for name in refused)} {'have' if several else 'has'} no meaning for "
@@ -153,7 +153,7 @@ class ModelSettings(Section):
         return tuple(part for part in self.train if part.startswith("text_encoder") or part == tokens.PART)
 
     @property
-    def adapted(self) -> tuple[str, ...]:
+    def adapted_parts(self) -> tuple[str, ...]:
         """The trained parts that get an adapter."""
         return tuple(part for part in self.train if part != tokens.PART)
 

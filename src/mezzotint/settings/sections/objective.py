@@ -111,7 +111,7 @@ class ObjectiveSettings(Section):
     zero_terminal_snr: Annotated[bool, NEVER] = False
     """Rescales the noise schedule so that the last timestep is pure noise (Lin et al. 2023, arXiv:2305.08891,
     algorithm 1). For v-prediction; with epsilon the last timestep teaches nothing and its Min-SNR weight is 0. The
-    exported scheduler says so."""
+    exported scheduler records it."""
 
     timesteps: Annotated[tuple[int, int], ALLOW] = (0, 1000)
     """Timesteps are drawn evenly from the first (inclusive) to the second (exclusive), out of the schedule's 1000. (0,

@@ -22,7 +22,7 @@ from mezzotint.settings.base import ALLOW, NEVER, RECORDED, ModelPath, Section, 
 from mezzotint.settings.optimizers.base import Optimizer
 
 
-def _every_one() -> tuple[type[Optimizer], ...]:
+def _list_optimizers() -> tuple[type[Optimizer], ...]:
     """The settings classes of all optimizers in this package, the default first."""
     available = registry.names("settings/optimizers", skip_unimported=True)
     names = sorted(available, key=lambda name: (name != _DEFAULT, name))
@@ -45,7 +45,7 @@ def _any_optimizer(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 
 _DEFAULT = "adamw"
-_CLASSES = _every_one()
+_CLASSES = _list_optimizers()
 _KINDS = frozenset(str(settings.model_fields["kind"].default) for settings in _CLASSES)
 
 if TYPE_CHECKING:

@@ -230,7 +230,7 @@ class RunSettings(Section):
 
     linked_folders: Annotated[tuple[PublishedPath, ...], BeforeValidator(as_list), FREE] = ()
     """Folders outside the run folder that `checkpoints`, `exports`, `samples`, `logs` and `requests`, and folders in
-    them, may be links to, such as `[/big/exports]`. Links to other places outside the run folder are refused. Valid on
+    them, may be links to, such as `[/big/exports]`. Links elsewhere outside the run folder are refused. Valid on
     the command line and in your own recipe, not in the recipe.yaml of a run folder, which may come from somebody
     else."""
 
@@ -424,9 +424,9 @@ class RunSettings(Section):
                 return None
 
     def contradictions(self) -> Iterator[str]:
-        known = registry.names("training/callbacks") if self.callbacks else ()
+        names = registry.names("training/callbacks") if self.callbacks else ()
         for name in self.callbacks:
-            if name not in known:
+            if name not in names:
                 yield f"run.callbacks: {registry.unknown_choice('training/callbacks', name)}"
         if self.kernels.cuda_graphs and not self.compile:
             yield "run.kernels.cuda_graphs needs compiled blocks, and run.compile is false; set run.compile=true"

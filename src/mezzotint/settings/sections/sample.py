@@ -81,33 +81,33 @@ _SOLVER_NAMES: dict[str, SolverName] = {
 """Solver names of A1111, ComfyUI and kohya, in lower case with hyphens; names equal to ours are left out."""
 
 
-def solver_named(value: Any) -> Any:
+def parse_solver(value: Any) -> Any:
     """Our name for a diffusers class or a solver name of a user interface; other values are returned unchanged."""
     if not isinstance(value, str):
         return value
     spelled = re.sub(r"[\s_]+", "-", value.strip().lower())
-    known = spelled if spelled in get_args(SolverName) else _SOLVER_NAMES.get(spelled)
-    return SOLVER_CLASSES.get(value, known or value)
+    name = spelled if spelled in get_args(SolverName) else _SOLVER_NAMES.get(spelled)
+    return SOLVER_CLASSES.get(value, name or value)
 
 
 def _split_solver(values: Any) -> Any:
     """Splits `solver: DPM++ 2M Karras` into a solver and its sigmas."""
     name = values.get("solver") if isinstance(values, dict) else None
     match = re.fullmatch(r"(.+?)[\s_-]+karras", name.strip(), re.IGNORECASE) if isinstance(name, str) else None
-    if match is None or solver_named(match[1]) not in get_args(SolverName):
+    if match is None or parse_solver(match[1]) not in get_args(SolverName):
         return values
-    return {"sigmas": "karras", **values, "solver": solver_named(match[1])}
+    return {"sigmas": "karras", **values, "solver": parse_solver(match[1])}
 
 
-def size_named(value: Any) -> Any:
+def parse_size(value: Any) -> Any:
     """The width and height of a named size, such as `sdxl-1.46`; other values are returned unchanged. Raises ValueError
     for an unknown name."""
     if not isinstance(value, str) or not value.startswith("sdxl-"):
         return value
     name = value.removeprefix("sdxl-")
     if name not in SDXL_SIZES:
-        known = ", ".join(f"sdxl-{known}" for known in SDXL_SIZES)
-        raise ValueError(f"there is no size {value}; known: {known}")
+        names = ", ".join(f"sdxl-{size}" for size in SDXL_SIZES)
+        raise ValueError(f"there is no size {value}; known: {names}")
     return SDXL_SIZES[name]
 
 
@@ -120,7 +120,7 @@ _SIZE_SCHEMA = WithJsonSchema(
     }
 )
 _Side = Annotated[int, Field(gt=0, le=10**5)]
-Pair = Annotated[tuple[_Side, _Side], BeforeValidator(size_named), _SIZE_SCHEMA]
+Pair = Annotated[tuple[_Side, _Side], BeforeValidator(parse_size), _SIZE_SCHEMA]
 """Width and height, or a named size."""
 
 
@@ -236,7 +236,7 @@ class SampleSettings(Section):
     """How far the guided output is rescaled to the contrast of the unguided one, against overexposure (Lin et al. 2023,
     arXiv:2305.08891, section 3.4); 0.7 is usual with zero terminal SNR, 0 switches it off."""
 
-    solver: Annotated[SolverName, BeforeValidator(solver_named), FREE] = "ddim"
+    solver: Annotated[SolverName, BeforeValidator(parse_solver), FREE] = "ddim"
     """The sampler, by short name, by the name of diffusers' class, or by its name in user interfaces (`DPM++ 2M Karras`
     sets `sigmas` as well): DDIM (Song et al. 2021), DDPM (Ho et al. 2020), Euler and Heun in sigma space (Karras et al.
     2022), `euler-a` with new noise at each step, LMS, PNDM (Liu et al. 2022), `dpm2` and `dpm2-a` with new noise,
@@ -295,12 +295,12 @@ class SampleSettings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _sigmas_of_its_name(cls, values: Any) -> Any:
+    def _split_karras_solver(cls, values: Any) -> Any:
         return _split_solver(values)
 
     @field_validator("size")
     @classmethod
-    def _fits(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
+    def _check_size(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
         if value is not None and (min(value) < 8 or value[0] % 8 or value[1] % 8):
             raise ValueError(f"sample.size needs width and height in multiples of 8, got {value[0]} × {value[1]}")
         return value

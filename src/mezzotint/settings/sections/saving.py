@@ -20,18 +20,18 @@ from mezzotint.settings.base import (
 )
 
 
-def _is_name(value: str | None) -> str | None:
+def _check_name_template(value: str | None) -> str | None:
     """Raises ValueError for an invalid template of `run.export.name`, or one that could leave the folder."""
     if value is None:
         return None
-    known = {"name": "run", "what": "run", "epoch": 1, "step": 1, "micro_step": 1, "last": "last-", "ema": "_ema"}
+    examples = {"name": "run", "what": "run", "epoch": 1, "step": 1, "micro_step": 1, "last": "last-", "ema": "_ema"}
     try:
         for _, field, width, _ in Formatter().parse(value):
-            if field is not None and (field not in known or not re.fullmatch(r"\d{0,2}d?", width or "")):
+            if field is not None and (field not in examples or not re.fullmatch(r"\d{0,2}d?", width or "")):
                 raise ValueError(field)
-        name = value.format(**known)
+        name = value.format(**examples)
     except (KeyError, IndexError, ValueError) as error:
-        *most, last = (f"{{{field}}}" for field in known)
+        *most, last = (f"{{{field}}}" for field in examples)
         raise ValueError(
             f"accepts only {', '.join(most)} and {last}, numbers with a width of at most 99, got {value!r}"
         ) from error
@@ -40,16 +40,16 @@ def _is_name(value: str | None) -> str | None:
     return value
 
 
-def _is_weights_format(value: str) -> str:
-    known = weights_formats.names()
-    if value not in known:
-        listed = f"known: {', '.join(known)}"
-        raise ValueError(f"there is no weights format {value!r}; {did_you_mean(value, known, listed)}")
+def _check_weights_format(value: str) -> str:
+    names = weights_formats.names()
+    if value not in names:
+        listed = f"known: {', '.join(names)}"
+        raise ValueError(f"there is no weights format {value!r}; {did_you_mean(value, names, listed)}")
     return value
 
 
-ExportName = Annotated[str, AfterValidator(_is_name)]
-FileFormat = Annotated[str, AfterValidator(_is_weights_format)]
+ExportName = Annotated[str, AfterValidator(_check_name_template)]
+FileFormat = Annotated[str, AfterValidator(_check_weights_format)]
 LinkName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")]
 
 

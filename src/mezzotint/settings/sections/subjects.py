@@ -54,7 +54,7 @@ class PriorSettings(Section):
         """Whether it has settings that need class images."""
         return self.weight != 1.0 or self.balance != "visits" or bool(self.class_prompt)
 
-    def derived_prompt(self, captions: CaptionSettings) -> str:
+    def derive_prompt(self, captions: CaptionSettings) -> str:
         """The default caption of class images: the template with the class of the trigger, which is the trigger without
         its first word. "" if there is no such class."""
         kind = captions.trigger.partition(" ")[2]

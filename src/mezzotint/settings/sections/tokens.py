@@ -32,7 +32,7 @@ class TokenSettings(Section):
     further if `model.train` names `tokens`, otherwise frozen."""
 
     @property
-    def are_there(self) -> bool:
+    def has_any(self) -> bool:
         """Whether the model gets learned tokens."""
         return bool(self.words or self.files)
 

@@ -76,11 +76,11 @@ def peak_flops(device_name: str, precision: str, *, tf32: bool) -> float | None:
 
     device_name: as torch reports it, such as "NVIDIA H200". precision: "fp32", "bf16" or "fp16".
     """
-    words = device_name.replace("-", " ").split()
-    if not _ANOTHER_DEVICE.isdisjoint(words):
+    name_parts = device_name.replace("-", " ").split()
+    if not _ANOTHER_DEVICE.isdisjoint(name_parts):
         return None
     for peak in PEAKS:
-        if _contains(words, peak.name.split()):
+        if _contains(name_parts, peak.name.split()):
             match precision:
                 case "bf16" if peak.tf32 is None:
                     return None
@@ -110,5 +110,5 @@ def flops_of_samples(recipe: Recipe, sizes: Iterable[Size]) -> dict[Size, int]:
     return {size: count(portrait(size)) for size in sizes}
 
 
-def _contains(words: list[str], name: list[str]) -> bool:
-    return any(words[i : i + len(name)] == name for i in range(len(words)))
+def _contains(name_parts: list[str], part_sequence: list[str]) -> bool:
+    return any(name_parts[i : i + len(part_sequence)] == part_sequence for i in range(len(name_parts)))

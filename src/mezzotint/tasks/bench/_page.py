@@ -102,18 +102,23 @@ def compare(rows: Sequence[Row], warm_up: int, *, by_cpu: bool) -> list[Row]:
         ours, theirs = (
             [sum(which[meter][a:b]) / max(1, sum(which["step_samples"][a:b])) for a, b in blocks] for which in (r, base)
         )
-        each = [b / a for a, b in zip(ours, theirs, strict=True) if a and b]
-        if not each:
+        round_ratios = [b / a for a, b in zip(ours, theirs, strict=True) if a and b]
+        if not round_ratios:
             return None
-        return {"median": statistics.median(each), "lowest": min(each), "highest": max(each), "rounds": len(each)}
+        return {
+            "median": statistics.median(round_ratios),
+            "lowest": min(round_ratios),
+            "highest": max(round_ratios),
+            "rounds": len(round_ratios),
+        }
 
-    def against(r: Row) -> Row | None:
+    def compare_to_base(r: Row) -> Row | None:
         if r is base:
             return None
         by = {"seconds": ratios(r, "step_seconds"), "cpu_seconds": ratios(r, "step_cpu_seconds")}
         return {"row": base["name"], "by": "CPU seconds" if by_cpu else "seconds", **by}
 
-    return [r | {"against": against(r)} for r in rows]
+    return [r | {"against": compare_to_base(r)} for r in rows]
 
 
 def table(document: Mapping[str, Any]) -> list[str]:
@@ -138,8 +143,8 @@ def _cell(form: str, values: Row) -> str:
 
 def _format_row(r: Row) -> Row:
     """Figures of a row in display units or as text; None for missing ones."""
-    flops, speed, against = r["flops_per_image"], r["flops_per_second"], r.get("against")
-    ratio = against and against["cpu_seconds" if against["by"] == "CPU seconds" else "seconds"]
+    flops, speed, comparison = r["flops_per_image"], r["flops_per_second"], r.get("against")
+    ratio = comparison and comparison["cpu_seconds" if comparison["by"] == "CPU seconds" else "seconds"]
     utilization = "" if speed is None else "unknown peak"
     if r["mfu"] is not None:
         utilization = f"{100 * r['mfu']:.3g} %"
@@ -151,24 +156,26 @@ def _format_row(r: Row) -> Row:
         "utilization": utilization,
         "setup": format_duration(r["setup_seconds"]),
         "filling": format_duration(r["cache_seconds"]) if r["cache_seconds"] else "",
-        "faster": "{median:.3g} ({lowest:.3g} to {highest:.3g}) of {row}".format_map(against | ratio) if ratio else "",
+        "faster": "{median:.3g} ({lowest:.3g} to {highest:.3g}) of {row}".format_map(comparison | ratio)
+        if ratio
+        else "",
         "reached": r["target"] and ("below" if r["target"]["reached"] else "not below"),
     }
 
 
 def _speed(timed: Sequence[Step], context: Context) -> Row:
-    each = sorted(step.seconds for step in timed)
+    seconds = sorted(step.seconds for step in timed)
     processed, distinct = sum(step.processed for step in timed), sum(step.distinct for step in timed)
     return {
-        "images_per_second": {"processed": processed / sum(each), "distinct": distinct / sum(each)},
-        "images_per_second_and_device": processed / sum(each) / context.processes,
+        "images_per_second": {"processed": processed / sum(seconds), "distinct": distinct / sum(seconds)},
+        "images_per_second_and_device": processed / sum(seconds) / context.processes,
         "seconds_per_step": {
-            "median": statistics.median(each),
-            "fastest": each[0],
-            "slowest": each[-1],
-            "mean": statistics.fmean(each),
+            "median": statistics.median(seconds),
+            "fastest": seconds[0],
+            "slowest": seconds[-1],
+            "mean": statistics.fmean(seconds),
         },
-        "data_wait_share": sum(step.wait_seconds for step in timed) / sum(each),
+        "data_wait_share": sum(step.wait_seconds for step in timed) / sum(seconds),
         "cpu_seconds_per_step": statistics.fmean(step.cpu_seconds for step in timed),
     }
 
@@ -213,8 +220,8 @@ def bar_seconds(seconds: Sequence[float]) -> float:
     """The seconds per step that tqdm's bar shows after these steps: their exponential mean with bias correction,
     (0.3 x_n + 0.7 · 0.3 x_{n−1} + …) / (1 − 0.7ⁿ). seconds: of each step, in order; at least one."""
     mean = 0.0
-    for each in seconds:
-        mean = _SMOOTHING * each + (1.0 - _SMOOTHING) * mean
+    for value in seconds:
+        mean = _SMOOTHING * value + (1.0 - _SMOOTHING) * mean
     return mean / (1.0 - (1.0 - _SMOOTHING) ** len(seconds))
 
 
@@ -238,9 +245,9 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
         ]
     if any(r["mfu"] is not None for r in rows):
         remarks.append(f"MFU: FLOP/s of the trained networks divided by the {SOURCE}")
-    if against := [r["against"] for r in rows if r.get("against")]:
+    if comparisons := [r["against"] for r in rows if r.get("against")]:
         remarks.append(
-            f"times as fast: by {against[0]['by']} per image; the median of blocks of steps, with the extremes; not "
-            "significant if 1 is between them"
+            f"times as fast: by {comparisons[0]['by']} per image; the median of blocks of steps, with the extremes; "
+            "not significant if 1 is between them"
         )
     return remarks

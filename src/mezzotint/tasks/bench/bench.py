@@ -36,9 +36,9 @@ _FILES = ("bench.json", "bench.txt", "bench.png")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command-line options. steps, warm_up, target: None if not given. words: all arguments."""
+    """The command-line options. steps, warm_up, target: None if not given. arguments: all arguments."""
 
-    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     steps: int | None = None
     warm_up: int | None = None
     fast: bool = False
@@ -93,7 +93,9 @@ def bench(reading: Reading, recipe: Recipe, options: Options, runtime: Runtime, 
         else:
             measured.append(measure(name, settings, runtime, options.steps, say))
     context = _context(recipe, measured, options, runtime)
-    document_rows = [_page.row(one, context, changes) for one, (_, _, changes) in zip(measured, rows, strict=True)]
+    document_rows = [
+        _page.row(measurement, context, changes) for measurement, (_, _, changes) in zip(measured, rows, strict=True)
+    ]
     return {
         "recipe": reading.name,
         "notes": list(reading.notes),
@@ -101,7 +103,7 @@ def bench(reading: Reading, recipe: Recipe, options: Options, runtime: Runtime, 
         "device": context.device,
         "precision": recipe.run.precision,
         "warm_up_steps": context.warm_up,
-        **origin(options.words, runtime, launch),
+        **origin(options.arguments, runtime, launch),
         "rows": _page.compare(document_rows, context.warm_up, by_cpu=runtime.device.type != "cuda"),
     }
 
@@ -172,7 +174,7 @@ def _require_timed_steps(warm_up: int | None, count: int) -> None:
 
 def _flops(recipe: Recipe, measured: Sequence[Measured]) -> dict[Size, int]:
     """FLOPs by image size; empty if the model cannot be built from its configurations."""
-    sizes = {size for one in measured for step in one.steps for size in step.sizes}
+    sizes = {size for measurement in measured for step in measurement.steps for size in step.sizes}
     try:
         return flops_of_samples(recipe, sorted(sizes, key=lambda s: (s.width, s.height)))
     except MezzotintError:
@@ -197,23 +199,23 @@ def _write(document: dict[str, Any], options: Options) -> list[str]:
     return [*page, "", f"results in {folder}: {', '.join(_FILES)}"]
 
 
-def _options(line: CommandLine, words: Sequence[str] = ()) -> Options:
-    """The options of a command line. words: all its arguments. A command line of another trainer implies a second row
-    and the target loss of the protocol that is published for it."""
-    against, target = line.get("--against") or "", line.number("--target")
+def _options(line: CommandLine, arguments: Sequence[str] = ()) -> Options:
+    """The options of a command line. arguments: all its arguments. A command line of another trainer implies a second
+    row and the target loss of the protocol that is published for it."""
+    against, target = line.get("--against") or "", line.get_float("--target")
     if against not in ("", _stock.NAME):
         raise RecipeError(f"mezzotint bench: --against can only be {_stock.NAME}, got {against!r}", code="E1012")
     if target is None and line.dialect is not None:
         target = foreign.find_dialect(line.dialect).published_loss
     return Options(
-        words=tuple(words),
-        steps=line.whole("--steps", 1),
-        warm_up=line.whole("--warm-up", 0),
+        arguments=tuple(arguments),
+        steps=line.get_integer("--steps", 1),
+        warm_up=line.get_integer("--warm-up", 0),
         fast="--fast" in line or (line.dialect is not None and "--as-written" not in line),
         against_stock=bool(against),
-        stand_in=line.whole("--stand-in", 1),
+        stand_in=line.get_integer("--stand-in", 1),
         target=target,
         as_json="--json" in line,
-        out=line.path("--out"),
+        out=line.get_path("--out"),
         replaces=REPLACE.name in line,
     )

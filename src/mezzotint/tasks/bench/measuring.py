@@ -73,7 +73,7 @@ def measure(name: str, recipe: Recipe, runtime: Runtime, steps: int | None, say:
     All processes call it together. Raises OutOfMemory E1751, and as opening data and model does.
     """
     started = time.perf_counter()
-    recipe, notes = class_images.as_checked(recipe)  # none is generated for a benchmark
+    recipe, notes = class_images.prepare_for_check(recipe)  # none is generated for a benchmark
     for note in notes:
         say(note)
     dataset = assemble.open_dataset(recipe, runtime)
@@ -82,7 +82,7 @@ def measure(name: str, recipe: Recipe, runtime: Runtime, steps: int | None, say:
     resolved = resolve(recipe, length(recipe, dataset, steps))
     remedy = "lower run.micro_batch (the mathematics stays the same)"
     try:
-        with assemble.named_shortage(f"{name}: {runtime.device} has not enough memory", remedy):
+        with assemble.translate_shortage(f"{name}: {runtime.device} has not enough memory", remedy):
             model = assemble.open_model(resolved, files, runtime)
             reports = _Reports()
             with assemble.open_trainer(resolved, runtime, dataset, caches, model, callbacks=[reports]) as trainer:
@@ -97,7 +97,7 @@ def measure(name: str, recipe: Recipe, runtime: Runtime, steps: int | None, say:
             return Measured(
                 name=name,
                 recipe=recipe,
-                steps=tuple(_steps(feed, reports.seen, cpu_seconds)),
+                steps=tuple(_steps(feed, reports.received, cpu_seconds)),
                 timeline=dataset.timeline,
                 setup_seconds=setup,
                 cache_seconds=cache_seconds,
@@ -144,11 +144,11 @@ class _Reports(Callback):
     on_all_ranks = True
 
     def __init__(self) -> None:
-        self.seen: list[StepReport] = []
+        self.received: list[StepReport] = []
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         if report is not None:
-            self.seen.append(report)
+            self.received.append(report)
         return Action.NOTHING
 
 

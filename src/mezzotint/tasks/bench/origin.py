@@ -17,13 +17,13 @@ from mezzotint.tasks.train.run_files import environment
 _FOLDERS = re.compile(r"(^|=)(?:~|/|[A-Za-z]:[\\/])[^=]*[\\/]")
 
 
-def origin(words: Sequence[str], runtime: Runtime, launch: Launch) -> dict[str, Any]:
-    """The provenance as JSON values. words: the arguments of `mezzotint bench`; paths are cut to their last name.
+def origin(arguments: Sequence[str], runtime: Runtime, launch: Launch) -> dict[str, Any]:
+    """The provenance as JSON values. arguments: the arguments of `mezzotint bench`; paths are cut to their last name.
 
     `date` is in UTC, to the second; `environment` contains the commit and the wait policy of threads.
     """
     return {
-        "command": ["mezzotint", "bench", *(_FOLDERS.sub(r"\1…/", word) for word in words)],
+        "command": ["mezzotint", "bench", *(_FOLDERS.sub(r"\1…/", word) for word in arguments)],
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "processor": {"model": processor(), "cores": os.cpu_count()},
         "environment": environment(runtime, launch),

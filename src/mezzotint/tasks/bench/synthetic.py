@@ -29,11 +29,11 @@ def write(folder: Path, count: int, side: int) -> Path:
         return folder
     with durable.storage_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    with durable.replacing(folder, durably=False) as aside:
-        aside.mkdir()
+    with durable.replacing(folder, durably=False) as temporary:
+        temporary.mkdir()
         for number in range(count):
             colours = np.frombuffer(hashlib.shake_256(b"%d" % number).digest(8 * 8 * 3), np.uint8).reshape(8, 8, 3)
             image = Image.fromarray(colours).resize((side, side), Image.Resampling.BILINEAR)
-            image.save(aside / f"{number:05d}.png", compress_level=1)
-            (aside / f"{number:05d}.txt").write_text(f"synthetic image number {number}\n", "utf-8")
+            image.save(temporary / f"{number:05d}.png", compress_level=1)
+            (temporary / f"{number:05d}.txt").write_text(f"synthetic image number {number}\n", "utf-8")
     return folder

@@ -23,8 +23,8 @@ from mezzotint.data.files.memo import Memo
 from mezzotint.settings.sections.data import DataSettings
 
 _VERSION = 1
-_KEPT = 64
-_BESIDES = {"path", "workers", "prefetch", "batch_size", "remainder", "remainder_power", "shuffle", "repeats",
+_MAX_RECORDS = 64
+_IGNORED_SETTINGS = {"path", "workers", "prefetch", "batch_size", "remainder", "remainder_power", "shuffle", "repeats",
     "holdout",
             "rating", "max_skipped", "verify", "on_corrupt", "decode_timeout", "max_samples", "epoch_seed",
             "hub_cache"}  # fmt: skip
@@ -61,7 +61,7 @@ class Record:
             [_hash(column) for column in (rows, *catalogue.beside_fingerprint())],
             caches.latents and (caches.latents.identity, caches.latents.seeds),
             caches.text and caches.text.identity,
-            settings.model_dump_json(exclude=_BESIDES | {"cache"}),
+            settings.model_dump_json(exclude=_IGNORED_SETTINGS | {"cache"}),
             (settings.cache.crops, settings.cache.shuffles),
             list(extra),
         )
@@ -74,7 +74,7 @@ class Record:
         except (KeyError, TypeError, OSError, ValueError):  # no record, or an invalid one
             return None
 
-    def damaged(self) -> dict[str, list[int]]:
+    def read_damaged(self) -> dict[str, list[int]]:
         """Size and times of the files that list damaged entries."""
         return {name: state for name, state in self._state(self._folders()).items() if name.endswith("/damaged")}
 
@@ -89,7 +89,7 @@ class Record:
         if 0 <= age < _TICK:
             time.sleep((_TICK - age) / 1e9)  # so that later changes give files other times
         content = {"known": asdict(complete), "folders": folders, "files": files}
-        self._memo.put("complete", self._key, json.dumps(content).encode("ascii"), keep=_KEPT)
+        self._memo.put("complete", self._key, json.dumps(content).encode("ascii"), keep=_MAX_RECORDS)
 
     def _folders(self) -> list[str]:
         return [str(store.folder.relative_to(self._root)) for store in self._caches.stores]

@@ -57,7 +57,7 @@ class Encoding:
         padded = [*captions, *[captions[-1]] * (CAPTIONS - len(captions))]
         with torch.no_grad():
             text = family.encode_text(padded)
-        states, mask, pooled = (None if one is None else one[: len(captions)] for one in _numbers(text))
+        states, mask, pooled = (None if tensor is None else tensor[: len(captions)] for tensor in _numbers(text))
         assert states is not None
         return TextEmbedding(states, mask, pooled)
 
@@ -96,25 +96,25 @@ class Encoding:
                 torch.set_num_threads(1)
             return encode(item)
 
-        wave: list[Item]
+        group: list[Item]
         try:
-            for wave in _waves(items, layer_streamer.together):
+            for group in _split_into_groups(items, layer_streamer.together):
                 verifies, self._is_to_verify = self._is_to_verify, False
-                inputs: list[Item] = [*wave, wave[0]] if verifies else wave
+                inputs: list[Item] = [*group, group[0]] if verifies else group
                 passes = [partial(encode_one, item) for item in inputs]
                 results = layer_streamer.run(passes, min(self._threads, max(at_once, 1)))
                 if verifies:
                     self.repeats = all(map(_equal, _numbers(results[0]), _numbers(results[-1])))
-                yield from zip(wave, results, strict=False)
+                yield from zip(group, results, strict=False)
         finally:
             if self._threads:
                 torch.set_num_threads(self._threads)
 
 
-def _waves(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def _split_into_groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     rest = iter(items)
-    while wave := list(islice(rest, size)):
-        yield wave
+    while group := list(islice(rest, size)):
+        yield group
 
 
 def _by_threads(
@@ -134,5 +134,5 @@ def _numbers(result: Tensor | TextEmbedding) -> list[Tensor | None]:
     return [result] if isinstance(result, Tensor) else [result.states, result.mask, result.pooled]
 
 
-def _equal(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is other or (one is not None and other is not None and torch.equal(one, other))
+def _equal(first: Tensor | None, second: Tensor | None) -> bool:
+    return first is second or (first is not None and second is not None and torch.equal(first, second))

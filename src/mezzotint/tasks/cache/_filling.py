@@ -49,14 +49,14 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CacheSummary:
-    """The result of a filling, over all processes. needed, present, new: numbers of entries. why: the reasons
+    """The result of a filling, over all processes. needed, present, new: numbers of entries. reasons: the reasons
     ("2 images changed"). encoded: entries that this process encoded. bytes: of these stores on disk. folders: of the
     stores. repeats: whether encoding the same batch again gave the same numbers, where that was checked."""
 
     needed: int
     present: int
     new: int
-    why: tuple[str, ...]
+    reasons: tuple[str, ...]
     encoded: int
     bytes: int
     folders: tuple[str, ...]
@@ -64,7 +64,7 @@ class CacheSummary:
 
     def lines(self) -> tuple[str, ...]:
         """Lines for the user: folders, numbers and reasons."""
-        added = f"{self.new} added: {', '.join(self.why)}" if self.new else "nothing to add"
+        added = f"{self.new} added: {', '.join(self.reasons)}" if self.new else "nothing to add"
         folders = [f"cache in {folder}" for folder in self.folders]
         summary = (
             f"cache: {format_count(self.needed, 'entry')}, {self.present} present, {added}; {format_bytes(self.bytes)}"
@@ -114,13 +114,13 @@ def fill(
     complete = _read_record(worker, record, verify_bytes)
     if complete is not None:
         return CacheSummary(complete.needed, complete.needed, 0, (), 0, complete.bytes, folders, complete.repeats)
-    damaged = record.damaged()
+    damaged = record.read_damaged()
     part = worker.rank, worker.world_size
     lookups = inventory.look_up(
         worker.catalogue, rows, worker.settings, caches, extra_captions, part=part, verify_bytes=verify_bytes
     )
     ledger = Ledger(caches.in_use[0].root, worker.settings)
-    needed, present, why = _count_on_all_ranks(worker, lookups, ledger, caches)
+    needed, present, reasons = _count_on_all_ranks(worker, lookups, ledger, caches)
     # no change to the cache before this line
     encoded, repeats = _fill_absent(worker, rows, caches, lookups)
     size = sum(store.bytes_on_disk for store in caches.stores)
@@ -128,9 +128,9 @@ def fill(
         for store in caches.stores:
             store.put_in_order()
         ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=caches.latents, text=caches.text))
-        if record.damaged() == damaged:  # otherwise the next start has to look up entries again
+        if record.read_damaged() == damaged:  # otherwise the next start has to look up entries again
             record.write(Complete(needed, size, lookups.is_checked, repeats))
-    return CacheSummary(needed, present, needed - present, why, encoded, size, folders, repeats)
+    return CacheSummary(needed, present, needed - present, reasons, encoded, size, folders, repeats)
 
 
 def _read_record(worker: Worker, record: Record, verify_bytes: int | None) -> Complete | None:
@@ -147,9 +147,9 @@ def _count_on_all_ranks(
 ) -> tuple[int, int, tuple[str, ...]]:
     """The numbers of needed and of present entries over all processes, and why others are absent. Synchronises the
     processes."""
-    why = inventory.reasons(worker.catalogue, worker.settings, ledger, caches, lookups)
+    local_reasons = inventory.reasons(worker.catalogue, worker.settings, ledger, caches, lookups)
     count, absent = sum(map(len, lookups.absent)), sum(int(mask.sum()) for mask in lookups.absent)
-    of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *why]))]
+    of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *local_reasons]))]
     phrases: list[str] = []
     for index, noun in ((2, "image"), (3, "caption")):
         reasons: Counter[str] = Counter()
@@ -209,7 +209,7 @@ def _encode_latents(worker: Worker, latents: LatentCache, absent: _Absent, encod
         for needed, of_bucket in absent:
             size = min(max(_PIXELS_PER_BATCH // (needed.bucket.pixels * needed.bucket.frames), 1), 64)
             batches = _batches(of_bucket, 1)
-            to_encode = _still_absent_pixels(worker, latents, needed, batches, pool, progress)
+            to_encode = _find_still_absent_pixels(worker, latents, needed, batches, pool, progress)
 
             def encode(batch: _Pixels, needed: LatentEntries = needed) -> Tensor:
                 return _moments(worker, latents, family, needed, *batch)
@@ -233,13 +233,13 @@ _Pixels = tuple[NDArray[np.int64], Tensor]
 """Entries of a bucket, (n,), and their uint8 pixels."""
 
 
-def _still_absent_pixels(
+def _find_still_absent_pixels(
     worker: Worker, latents: LatentCache, needed: LatentEntries, batches: Iterator[NDArray[np.int64]], pool: Executor,
     progress: _Progress,
 ) -> Iterator[_Pixels]:  # fmt: skip
     """Batches of entries that no other process has added meanwhile."""
     for batch, pixels in _decode_ahead(worker, latents, needed, batches, pool):
-        entries = _still_absent(
+        entries = _find_still_absent(
             latents.store(needed.bucket, is_joined_image=needed.is_joined_image), needed.addresses, batch
         )
         progress.add(len(batch))
@@ -359,7 +359,7 @@ def _encode_text(
 
     def still_absent() -> Iterator[NDArray[np.int64]]:
         for batch in _batches(absent, CAPTIONS):
-            entries = batch[_still_absent(text.rows(), needed.addresses, batch)]
+            entries = batch[_find_still_absent(text.rows(), needed.addresses, batch)]
             progress.add(len(batch))
             if len(entries):
                 fault_injection.reach("cache.encode")
@@ -409,7 +409,7 @@ def _batches(entries: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64
     return (entries[i : i + size] for i in range(0, len(entries), size))
 
 
-def _still_absent(
+def _find_still_absent(
     rows: Store | TextRows | None, addresses: NDArray[np.uint8], entries: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Positions in `entries` of those that no other process has added since."""

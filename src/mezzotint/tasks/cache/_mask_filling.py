@@ -34,10 +34,10 @@ def fill(catalogue: Catalogue, settings: DataSettings, latents: LatentCache, row
         placed = {}
         for row, view in product(rows[of_rows.sample[of_rows.bucket == number]].tolist(), range(latents.views)):
             if has_mask(catalogue, row, settings):
-                at = latents.placement(catalogue, row, view, table[number])
-                placed[latents.mask_address(catalogue, row, at)] = row, at
+                placement = latents.placement(catalogue, row, view, table[number])
+                placed[latents.mask_address(catalogue, row, placement)] = row, placement
         present = store.has(list(placed), checks=True) if placed else ()
-        absent = iter([address for address, has in zip(placed, present, strict=True) if not has])
+        absent = iter([address for address, is_present in zip(placed, present, strict=True) if not is_present])
         while batch := list(islice(absent, _AT_ONCE)):
             masks = {address: _read(catalogue, *placed[address], settings) for address in batch}
             whole = {address: mask for address, mask in masks.items() if mask is not None}

@@ -25,7 +25,7 @@ from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.weights.model_files import ModelFiles
 
-Seen = Iterable[tuple[Catalogue, NDArray[np.int32], DataSettings]]
+UsedRows = Iterable[tuple[Catalogue, NDArray[np.int32], DataSettings]]
 """Rows of catalogues that a run uses, with the settings of each."""
 
 
@@ -91,19 +91,19 @@ def fill_for(
     """Fills the caches with everything that a run uses: training and validation samples, preview prompts. checks:
     whether to read and verify every entry, for any number of bytes. say: prints a line on the first process. Returns
     entries for the run's history: `cache_repeats`, if encoding is not deterministic (`CacheSummary.repeats`)."""
-    prompts, seen = previews.captions(recipe, dataset), inventory.in_use(recipe, dataset)
-    return fill_rows(recipe, files, runtime, seen, caches, say, prompts, checks=checks)
+    prompts, used_rows = previews.captions(recipe, dataset), inventory.in_use(recipe, dataset)
+    return fill_rows(recipe, files, runtime, used_rows, caches, say, prompts, checks=checks)
 
 
 def fill_rows(
-    recipe: Recipe, files: ModelFiles, runtime: Runtime, seen: Seen, caches: Caches, say: Callable[[str], None],
-    captions: Sequence[str] = (), *, checks: bool = False,
+    recipe: Recipe, files: ModelFiles, runtime: Runtime, used_rows: UsedRows, caches: Caches,
+    say: Callable[[str], None], captions: Sequence[str] = (), *, checks: bool = False,
 ) -> dict[str, bool]:  # fmt: skip
     """Fills the existing caches with some rows, and with further captions. Returns as `fill_for`."""
     repeats = True
     if caches.latents is None and caches.text is None:
         return {}
-    for catalogue, rows, settings in seen:
+    for catalogue, rows, settings in used_rows:
         worker = Worker(
             catalogue,
             settings,
@@ -122,5 +122,5 @@ def fill_rows(
         repeats &= summary.repeats
         for line in summary.lines():
             say(line)
-    carrying.carry(recipe, runtime)
+    carrying.upload(recipe, runtime)
     return {} if repeats else {"cache_repeats": False}

@@ -24,11 +24,11 @@ def open_dataset(
             carried.download_indexes(cache.path, keep_gb=cache.fetched_gb)
         runtime.barrier()
     dataset = assemble.open_dataset(recipe, runtime, progress)
-    carry(recipe, runtime)
+    upload(recipe, runtime)
     return dataset
 
 
-def carry(recipe: Recipe, runtime: Runtime) -> None:
+def upload(recipe: Recipe, runtime: Runtime) -> None:
     """Uploads new files to a cache on object storage. Raises DatasetError E1840, StorageError E1844."""
     if is_remote(recipe.data.cache.path):
         if runtime.rank % runtime.local_size == 0:

@@ -44,13 +44,13 @@ _COMPARED = ("prompt", "negative_prompt", "steps", "guidance", "solver")
 """Metadata of a class image that should equal the recipe's settings."""
 
 
-def missing(recipe: Recipe) -> list[int]:
+def list_missing(recipe: Recipe) -> list[int]:
     """The numbers of the class images to generate, so that there are `data.prior.num_class_images` together with
     other images in the folder. Empty where the recipe generates none."""
     prior = recipe.data.prior
     if not prior.num_class_images:
         return []
-    names = _existing(recipe)
+    names = _list_existing(recipe)
     others = sum(not _NAME.fullmatch(name) for name in names)
     return [n for n in range(prior.num_class_images - others) if _name(n) not in names]
 
@@ -61,7 +61,7 @@ def _folder(recipe: Recipe) -> Path:
     return recipe.data.prior.path.expanduser()
 
 
-def _existing(recipe: Recipe) -> list[str]:
+def _list_existing(recipe: Recipe) -> list[str]:
     """The images in the folder of class images, without masks."""
     try:
         names = walk(_folder(recipe), decoding.SUFFIXES).names
@@ -78,9 +78,9 @@ def of_other_settings(recipe: Recipe) -> str:
         return ""
     expected = image_files.generation_facts(Request(prior.class_prompt, Size(1, 1), sample.negative_prompt), sample)
     count, example = 0, ""
-    for name in filter(_NAME.fullmatch, _existing(recipe)):
+    for name in filter(_NAME.fullmatch, _list_existing(recipe)):
         with suppress(OSError, AttributeError), Image.open(_folder(recipe) / name) as image:
-            facts = image_files.recorded_in(image)
+            facts = image_files.read_record(image)
             other = next((key for key in _COMPARED if facts.get(key, expected[key]) != expected[key]), None)
             if other is not None:
                 count += 1
@@ -93,10 +93,10 @@ def of_other_settings(recipe: Recipe) -> str:
     )
 
 
-def as_checked(recipe: Recipe) -> tuple[Recipe, list[str]]:
+def prepare_for_check(recipe: Recipe) -> tuple[Recipe, list[str]]:
     """A recipe whose data can be examined before its class images are generated, and notes about them. While there
     are no class images, the recipe is without `data.prior`."""
-    numbers, prior = missing(recipe), recipe.data.prior
+    numbers, prior = list_missing(recipe), recipe.data.prior
     others = [sentence] if (sentence := of_other_settings(recipe)) else []
     if not numbers:
         return recipe, others
@@ -129,7 +129,7 @@ def generate(
     its flag is whether the line is due where lines are only appended; None prints due lines by `say`. Raises
     StorageError, RecipeError E1455 if another process has written a file meanwhile.
     """
-    numbers = missing(recipe)
+    numbers = list_missing(recipe)
     if runtime.is_first and (sentence := of_other_settings(recipe)):
         say(f"note: {sentence}")
     runtime.barrier()  # all processes count before any of them generates

@@ -32,7 +32,7 @@ from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import Dataset
 
 _LEDGER = np.dtype([(name, "<u8") for name in ("key", "image", "media", "placed", "kept", "captions", "text")])
-_KEPT = 64  # ledgers in one memo
+_MAX_LEDGERS = 64  # ledgers in one memo
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,10 @@ def _frames_of_bucket(
         placed = latents.placement(catalogue, row, view, clip)
         for still in range(num):
             owners.setdefault(latents.address(catalogue, row, placed, view, still=still), (row, view, still))
-    places = np.array(list(owners.values()), dtype=np.int32).reshape(-1, 3)
-    views, joined_images = places[:, 1].astype(np.int16), places[:, 2].astype(np.int16)
+    entries = np.array(list(owners.values()), dtype=np.int32).reshape(-1, 3)
+    views, joined_images = entries[:, 1].astype(np.int16), entries[:, 2].astype(np.int16)
     bucket = Size(clip.width, clip.height)
-    return LatentEntries(bucket, _as_array(owners), places[:, 0], views, joined_images, clip, is_joined_image=True)
+    return LatentEntries(bucket, _as_array(owners), entries[:, 0], views, joined_images, clip, is_joined_image=True)
 
 
 def text_entries(
@@ -177,7 +177,11 @@ def _as_written(
     """As `_by_row`, where captions are used exactly as in their files: `texts`, in UTF-8, of the rows `of_rows`."""
     first = _first_positions([*(caption.encode("utf-8", "surrogatepass") for caption in always), *texts])
     owners = np.concatenate((np.full(len(always), -1, np.int32), of_rows))
-    chosen = {caption: at for caption, at in first.items() if _is_in_part(part, caption)} if part[1] > 1 else first
+    chosen = (
+        {caption: position for caption, position in first.items() if _is_in_part(part, caption)}
+        if part[1] > 1
+        else first
+    )
     positions = np.fromiter(chosen.values(), np.int64, len(chosen))
     captions = tuple(caption.decode("utf-8", "surrogatepass") for caption in chosen)
     return TextEntries(captions, _as_array(map(text.address_of, chosen)), owners[positions], ("",) * len(chosen))
@@ -204,7 +208,7 @@ class Lookup(Generic[Entries]):
         if rows is None:
             return cls(needed, ~damaged, damaged, True)
         absent = ~rows.has(needed.addresses, checks=checks)
-        damaged[absent] = rows.damaged(needed.addresses[absent])
+        damaged[absent] = rows.is_damaged(needed.addresses[absent])
         return cls(needed, absent, damaged, checks)
 
 
@@ -275,13 +279,13 @@ class Ledger:
         old values."""
         lines = np.zeros(len(rows), dtype=_LEDGER)
         lines["key"] = catalogue.key_hash[rows]
-        at, known = self._find(lines["key"])
-        lines[known] = self._old[at[known]]
+        rows_in_old, is_known = self._find(lines["key"])
+        lines[is_known] = self._old[rows_in_old[is_known]]
         if latents is not None:
             identity = json.loads(latents.identity)
             lines["image"] = np.ascontiguousarray(catalogue.digest[rows][:, :8]).view("<u8")[:, 0]
             lines["media"] = _hash(identity["media"], identity["compute"])
-            lines["placed"] = _hash(*_placing(settings), identity["preprocessing"], latents.seeds[0])
+            lines["placed"] = _hash(*_placement_values(settings), identity["preprocessing"], latents.seeds[0])
             encoding = [identity["encoding"]] if "encoding" in identity else []
             lines["kept"] = _hash(identity["content"], identity["dtype"], latents.seeds[1], *encoding)
         if text is not None:
@@ -293,11 +297,11 @@ class Ledger:
         """Why latents of these samples are absent: "new", "changed", … one phrase each."""
         reasons = [("image", "changed"), ("media", "VAE changed"), ("placed", "placement changed"),
                    ("kept", "cache settings changed")]  # fmt: skip
-        return self._why(lines, "media", reasons)
+        return self._find_reasons(lines, "media", reasons)
 
     def captions(self, lines: NDArray[Any]) -> list[str]:
         """Why embeddings of captions are absent. lines: of their samples."""
-        return self._why(lines, "text", [("captions", "changed"), ("text", "text encoder changed")])
+        return self._find_reasons(lines, "text", [("captions", "changed"), ("text", "text encoder changed")])
 
     def caption_of_none(self, text: TextCache, caption: str) -> str:
         """Why the embedding of a caption without a sample is absent."""
@@ -309,30 +313,32 @@ class Ledger:
 
     def write(self, lines: NDArray[Any]) -> None:
         """Stores these lines, and keeps those of other samples. In a read-only folder nothing changes."""
-        at, known = self._find(lines["key"])
-        if known.all() and (self._old[at] == lines).all():
+        rows_in_old, is_known = self._find(lines["key"])
+        if is_known.all() and (self._old[rows_in_old] == lines).all():
             return
         is_other = np.ones(len(self._old), dtype=np.bool_)
-        is_other[at[known]] = False
+        is_other[rows_in_old[is_known]] = False
         merged = np.concatenate([self._old[is_other], lines])
         merged = merged[np.argsort(merged["key"], kind="stable")]
-        self._memo.put("ledger", self._key, merged.tobytes(), keep=_KEPT)
+        self._memo.put("ledger", self._key, merged.tobytes(), keep=_MAX_LEDGERS)
 
-    def _why(self, lines: NDArray[Any], known_by: str, reasons: Sequence[tuple[str, str]]) -> list[str]:
-        at, known = self._find(lines["key"])
-        old = self._old[at] if len(self._old) else np.zeros(len(lines), dtype=_LEDGER)
-        known &= old[known_by] != 0
-        why = np.full(len(lines), "entry gone", dtype=object)
+    def _find_reasons(self, lines: NDArray[Any], known_by: str, reasons: Sequence[tuple[str, str]]) -> list[str]:
+        rows_in_old, is_known = self._find(lines["key"])
+        old = self._old[rows_in_old] if len(self._old) else np.zeros(len(lines), dtype=_LEDGER)
+        is_known &= old[known_by] != 0
+        found_reasons = np.full(len(lines), "entry gone", dtype=object)
         for name, reason in reversed(reasons):
-            why[old[name] != lines[name]] = reason
-        why[~known] = "new"
-        return [str(reason) for reason in why]
+            found_reasons[old[name] != lines[name]] = reason
+        found_reasons[~is_known] = "new"
+        return [str(reason) for reason in found_reasons]
 
     def _find(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        in_order, at = np.argsort(keys), np.empty(len(keys), dtype=np.int64)
-        at[in_order] = np.minimum(np.searchsorted(self._old["key"], keys[in_order]), max(len(self._old) - 1, 0))
-        known = self._old["key"][at] == keys if len(self._old) else np.zeros(len(keys), dtype=np.bool_)
-        return at, known
+        in_order, rows_in_old = np.argsort(keys), np.empty(len(keys), dtype=np.int64)
+        rows_in_old[in_order] = np.minimum(
+            np.searchsorted(self._old["key"], keys[in_order]), max(len(self._old) - 1, 0)
+        )
+        is_known = self._old["key"][rows_in_old] == keys if len(self._old) else np.zeros(len(keys), dtype=np.bool_)
+        return rows_in_old, is_known
 
 
 def reasons(
@@ -346,16 +352,16 @@ def reasons(
     of_images: dict[int, str] = {}
     for lookup in lookups.images:
         absent = np.flatnonzero(lookup.absent)
-        why = ledger.images(lines(lookup.needed.rows[absent]))
-        for i, reason in zip(absent.tolist(), why, strict=True):
+        phrases = ledger.images(lines(lookup.needed.rows[absent]))
+        for i, reason in zip(absent.tolist(), phrases, strict=True):
             of_images.setdefault(int(lookup.needed.rows[i]), "entry damaged" if lookup.damaged[i] else reason)
     of_captions: Counter[str] = Counter()
     captions = lookups.captions
     if captions is not None and caches.text is not None:
         absent = np.flatnonzero(captions.absent)
         of_rows = captions.needed.rows[absent]
-        why = ledger.captions(lines(of_rows))  # the line of row −1 is not used
-        for i, row, reason in zip(absent.tolist(), of_rows.tolist(), why, strict=True):
+        phrases = ledger.captions(lines(of_rows))  # the line of row −1 is not used
+        for i, row, reason in zip(absent.tolist(), of_rows.tolist(), phrases, strict=True):
             of_none = ledger.caption_of_none(caches.text, captions.needed.captions[i]) if row < 0 else reason
             of_captions["entry damaged" if captions.damaged[i] else of_none] += 1
     return Counter(of_images.values()), of_captions
@@ -369,7 +375,7 @@ def describe(noun: str, reasons: Iterable[str] | Mapping[str, int]) -> tuple[str
     return tuple(f"{n} {noun}{'s' if n > 1 else ''} {reason}" for n, reason in phrases)
 
 
-def _placing(settings: DataSettings) -> tuple[object, ...]:
+def _placement_values(settings: DataSettings) -> tuple[object, ...]:
     of_sets = [(one.resolution, one.buckets.model_dump_json(), one.crop, one.jitter, one.flip)
                for one in (one.settings for one in settings.image_sets())]  # fmt: skip
     return (of_sets, settings.resize, settings.antialias, settings.background, settings.cache.crops,

@@ -18,19 +18,19 @@ FOLDER = "tasks/text_files"
 class EmbeddingWriter(Protocol):
     """Writes the files of text embeddings that a data set of one format names."""
 
-    def require(self, recipe: Recipe, words: Sequence[str]) -> None:
-        """Raises CacheError when the files must be written first. words: the command's arguments, for the command line
-        in the message."""
+    def require(self, recipe: Recipe, arguments: Sequence[str]) -> None:
+        """Raises CacheError when the files must be written first. arguments: the command's arguments, for the command
+        line in the message."""
 
     def make(self, recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
         """Writes the missing files, each process its share; returns the number that all have written. Raises
         WeightsError, StorageError, DatasetError."""
 
 
-def require(recipe: Recipe, words: Sequence[str]) -> None:
+def require(recipe: Recipe, arguments: Sequence[str]) -> None:
     """See EmbeddingWriter; does nothing where no embedding comes from a file."""
     if (writer := _of_format(recipe)) is not None:
-        writer.require(recipe, words)
+        writer.require(recipe, arguments)
 
 
 def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:

@@ -19,7 +19,7 @@ from mezzotint.tasks.check import estimates
 from mezzotint.tasks.check._dry_run import DryRun
 from mezzotint.tasks.check._model_files import Component
 from mezzotint.tasks.check.estimates import BucketRow, CacheNeed, Disk, Length
-from mezzotint.tasks.check.fitting import Way
+from mezzotint.tasks.check.fitting import FittingSettings
 from mezzotint.tasks.check.memory import Memory
 from mezzotint.tasks.describe import Line
 from mezzotint.weights.model_files import ModelFiles
@@ -48,7 +48,7 @@ class Checked:
     disk: Disk | None = None
     dry: DryRun | None = None
     free_memory: int | None = None
-    ways: Sequence[Way] = ()
+    ways: Sequence[FittingSettings] = ()
     notes: list[str] = field(default_factory=list)
     problems: list[MezzotintError] = field(default_factory=list)
     _opened: ModelFiles | None = None
@@ -69,7 +69,7 @@ class Checked:
         return self._opened
 
     @contextmanager
-    def collecting_problems(self) -> Iterator[None]:
+    def collect_problems(self) -> Iterator[None]:
         """Context in which a MezzotintError is added to the problems, and the check continues."""
         try:
             yield
@@ -78,5 +78,5 @@ class Checked:
 
     def add_problem(self, error: MezzotintError) -> None:
         """Adds a problem, unless it is already listed."""
-        if (error.code, error.message) not in [(each.code, each.message) for each in self.problems]:
+        if (error.code, error.message) not in [(problem.code, problem.message) for problem in self.problems]:
             self.problems.append(error)

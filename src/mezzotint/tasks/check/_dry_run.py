@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from mezzotint.runtimes.base import Launch, open_runtime
-from mezzotint.settings.advice import less_memory
+from mezzotint.settings.advice import suggest_less_memory
 from mezzotint.settings.base import with_values
 from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import StepReport
@@ -54,7 +54,7 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
 
     Raises OutOfMemory E1751 when the device is too small, and whatever loading and encoding raise.
     """
-    shortage = assemble.named_shortage("the dry run ran out of memory", less_memory(recipe))
+    shortage = assemble.translate_shortage("the dry run ran out of memory", suggest_less_memory(recipe))
     with tempfile.TemporaryDirectory(prefix="mezzotint-check-") as folder, shortage:
         values = {"data.cache.path": Path(folder), "run.runtime": "single", "run.folder": Path(folder, "run")}
         single = with_values(recipe, values)
@@ -73,9 +73,9 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
 def _rows_of(dataset: Dataset, steps: int) -> NDArray[np.int32]:
     visited = []
     for step in range(steps):
-        number, place = dataset.timeline.locate(step)
-        epoch = dataset.timeline.epoch(number)
-        for batch in np.flatnonzero(epoch.step_of == place):
+        epoch_index, step_in_epoch = dataset.timeline.locate(step)
+        epoch = dataset.timeline.epoch(epoch_index)
+        for batch in np.flatnonzero(epoch.step_of == step_in_epoch):
             visited.append(epoch.order[epoch.starts[batch] : epoch.starts[batch + 1]])
     return np.unique(dataset.rows[np.concatenate(visited)]).astype(np.int32)
 

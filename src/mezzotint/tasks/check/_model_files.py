@@ -59,13 +59,13 @@ def components(
         return (), [error]
     if stored is not None:
         return _components_of_parts(stored, parts)
-    held, problems = _in_one_file(settings) if settings.path.is_file() else _in_folder(settings, parts)
+    found_components, problems = _in_one_file(settings) if settings.path.is_file() else _in_folder(settings, parts)
     if settings.over and not problems:
         try:
             Overlay(settings.path, settings.over, settings.config).require_fit()
         except WeightsError as error:
             problems.append(error)
-    return held, problems
+    return found_components, problems
 
 
 def _in_folder(
@@ -75,47 +75,47 @@ def _in_folder(
     if not parts and not (settings.path / "model_index.json").is_file():
         return (), []  # the reason why there are no parts, reported before
     try:
-        folder = open_folder(settings.described_by)
+        folder = open_folder(settings.config_source)
     except WeightsError as error:
         return (), [error]
     part_of = {_component_of(part, module, folder): part for part, module in parts.items()}
-    held = []
+    found_components = []
     for path in (folder.root / name for name in folder.components()):
         part = part_of.get(path.name, "")
         try:
             if part == "vae" and settings.vae is not None:
-                held.append(_other_vae(settings, settings.vae, folder))
+                found_components.append(_other_vae(settings, settings.vae, folder))
             else:
-                held.append(_component(path, part, parts.get(part), settings))
+                found_components.append(_component(path, part, parts.get(part), settings))
         except WeightsError as error:
-            held.append(Component(path.name, part, "", _bytes(path), 0, ()))
+            found_components.append(Component(path.name, part, "", _bytes(path), 0, ()))
             if part and settings.weights == "files":
                 problems.append(error)
-    return tuple(held), problems
+    return tuple(found_components), problems
 
 
 def _components_of_parts(
     stored: Mapping[str, Stored | None], parts: Mapping[str, nn.Module]
 ) -> tuple[tuple[Component, ...], list[WeightsError]]:
     """The components of a model whose parts are separate files, each by its part's name. bytes: of their tensors."""
-    held, problems = [], []
+    found_components, problems = [], []
     for part, weights in sorted(stored.items()):
         if weights is None:
-            held.append(Component(part, part, "", 0, 0, ()))
+            found_components.append(Component(part, part, "", 0, 0, ()))
             continue
-        held.append(_stored(part, part, weights.place.name, weights.header()))
+        found_components.append(_describe_component(part, part, weights.path.name, weights.header()))
         try:
             in_file = {name: info.shape for name, info in weights.header().items()}
-            state.require_shapes(weights.place, _shapes_without_adapter(parts[part]), in_file)
+            state.require_shapes(weights.path, _shapes_without_adapter(parts[part]), in_file)
         except WeightsError as error:
             problems.append(error)
-    return tuple(held), problems
+    return tuple(found_components), problems
 
 
 def _shapes_without_adapter(module: nn.Module) -> dict[str, tuple[int, ...]]:
     """Shapes of a network's tensors by name, without an applied adapter; quantized matrices have their original
     shape."""
-    added = {id(each.parameter) for each in adapter_parameters(module)}
+    added = {id(added_parameter.parameter) for added_parameter in adapter_parameters(module)}
     tensors = {name: tensor for name, tensor in module.state_dict(keep_vars=True).items() if id(tensor) not in added}
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()} | {
         f"{name}.weight": (layer.out_features, layer.in_features)
@@ -134,31 +134,33 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
             averaged=settings.ema_weights == "use",
             prediction=settings.prediction,
         )
-        held = []
+        found_components = []
         for name in sorted(single.layout.networks):
             if name == "vae" and settings.vae is not None:
-                held.append(_other_vae(settings, settings.vae, single.folder))
+                found_components.append(_other_vae(settings, settings.vae, single.folder))
                 continue
             stored = single.component(name)
             stored.require_known()
-            held.append(_stored(name, "denoiser" if name == "unet" else name, single.path.name, stored.header()))
-        return tuple(held), []
+            found_components.append(
+                _describe_component(name, "denoiser" if name == "unet" else name, single.path.name, stored.header())
+            )
+        return tuple(found_components), []
     except WeightsError as error:
         return (), [error]
 
 
 def _other_vae(settings: ModelSettings, path: Path, folder: ModelFolder) -> Component:
     """The component that `model.vae` names. bytes: of its tensors."""
-    config, where = folder.config("vae"), folder.root / "vae" / "config.json"
-    expected = ExpectedPart("vae", config, where, network_shapes("vae", config, where=where), VAE)
-    other = open_vae(path, expected, what=family_spec(settings.family).called)
-    component = _stored("vae", "vae", other.place.name, other.stored.header())
+    config, config_path = folder.config("vae"), folder.root / "vae" / "config.json"
+    expected = ExpectedPart("vae", config, config_path, network_shapes("vae", config, where=config_path), VAE)
+    other = open_vae(path, expected, model_name=family_spec(settings.family).label)
+    component = _describe_component("vae", "vae", other.path.name, other.stored.header())
     shapes = network_shapes("vae", other.config, where=other.where)
-    _require_count(other.place, component.parameters, sum(map(math.prod, shapes.values())))
+    _require_count(other.path, component.parameters, sum(map(math.prod, shapes.values())))
     return component
 
 
-def _stored(name: str, part: str, file: str, header: Mapping[str, TensorInfo]) -> Component:
+def _describe_component(name: str, part: str, file: str, header: Mapping[str, TensorInfo]) -> Component:
     size = sum(_numbers(info) * SIZES[info.dtype] for info in header.values())
     types = tuple(sorted({info.dtype for info in header.values()}))
     return Component(name, part, file, size, sum(map(_numbers, header.values())), types)
@@ -177,10 +179,10 @@ def _component(path: Path, part: str, module: nn.Module | None, settings: ModelS
     header = {name: info for name, info in read_header(weights.path).items() if not name.endswith("position_ids")}
     files = shards(weights.path)
     name = files[0].name if len(files) == 1 else f"{len(files)} files of {weights.path.name}"
-    component = replace(_stored(path.name, part, name, header), bytes=_bytes(path))
+    component = replace(_describe_component(path.name, part, name, header), bytes=_bytes(path))
     is_smaller = part == "denoiser" and settings.depth is not None
     if module is not None and settings.weights == "files" and not is_smaller:
-        expected = low_bit.numbers_of(module) - sum(one.parameter.numel() for one in adapter_parameters(module))
+        expected = low_bit.numbers_of(module) - sum(added.parameter.numel() for added in adapter_parameters(module))
         _require_count(weights.path, component.parameters, expected)
     return component
 

@@ -13,22 +13,22 @@ from torch import Tensor, nn
 
 @dataclass(slots=True)
 class SavedBytes:
-    """Context that counts the bytes of the storages that autograd saves, each once, without those of `own`."""
+    """Context that counts the bytes of the storages that autograd saves, each once, without `excluded_tensors`."""
 
-    own: Iterable[Tensor]
-    _seen: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    excluded_tensors: Iterable[Tensor]
+    _storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
     _saved_and_gradients: list[tuple[int, int]] = field(default_factory=list)
     _hooks: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> None:
-        excluded = {t.untyped_storage()._cdata for t in self.own}
+        excluded = {t.untyped_storage()._cdata for t in self.excluded_tensors}
 
         def keep(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()
             if storage._cdata not in excluded:
-                if storage._cdata not in self._seen:
+                if storage._cdata not in self._storages:
                     self._saved_and_gradients.append((storage.nbytes(), 0))
-                self._seen[storage._cdata] = storage  # kept alive, so no other storage gets its address
+                self._storages[storage._cdata] = storage  # kept alive, so no other storage gets its address
             return tensor
 
         self._hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
@@ -39,7 +39,7 @@ class SavedBytes:
         self._hooks.__exit__(*error)
 
     @contextmanager
-    def recording_use(self, networks: Iterable[nn.Module], sizes: Mapping[int, int]) -> Iterator[None]:
+    def record_first_use(self, networks: Iterable[nn.Module], sizes: Mapping[int, int]) -> Iterator[None]:
         """Context that records when parameters are first used. sizes: of their gradients, by the parameter's id."""
         left = dict(sizes)
 
@@ -69,4 +69,4 @@ class SavedBytes:
     @property
     def bytes(self) -> int:
         """Bytes of everything that was saved."""
-        return sum(storage.nbytes() for storage in self._seen.values())
+        return sum(storage.nbytes() for storage in self._storages.values())

@@ -27,8 +27,8 @@ from mezzotint.settings import advice
 from mezzotint.settings.base import with_values
 from mezzotint.settings.counting import format_bytes
 from mezzotint.settings.reading.read import Reading, resolve_paths
-from mezzotint.settings.resolved import sums_are_open
-from mezzotint.settings.resume_rules import data_changed, judge
+from mezzotint.settings.resolved import has_open_gradient_dtype
+from mezzotint.settings.resume_rules import data_change_problems, sort_differences
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.tasks import assemble, describe, holding
@@ -37,7 +37,7 @@ from mezzotint.tasks.check import estimates, fitting, page, room
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
-from mezzotint.tasks.check.memory import Memory, MetaModel, described_model, memory_of
+from mezzotint.tasks.check.memory import Memory, MetaModel, build_described_model, memory_of
 from mezzotint.tasks.holding import free_device_memory
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import choices
@@ -69,9 +69,9 @@ def run(arguments: Sequence[str]) -> int:
     launch = Launch.read()
     if launch.rank:
         return 0  # the first process checks for all
-    processes = line.whole("--processes", 1) or launch.world_size
-    words = line.written(leaving=[switch.name for switch in line.command.options])
-    checked = check(reading, processes=processes, deep="--deep" in line, dry="--dry" in line, words=words)
+    processes = line.get_integer("--processes", 1) or launch.world_size
+    typed = line.to_arguments(leaving=[switch.name for switch in line.command.options])
+    checked = check(reading, processes=processes, deep="--deep" in line, dry="--dry" in line, arguments=typed)
     if "--json" in line:
         print(json.dumps(page.document(checked), indent=1, ensure_ascii=False))
     elif not checked.problems or any(error.code not in _OF_PATHS for error in checked.problems):
@@ -82,41 +82,41 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def check(
-    reading: Reading, *, processes: int = 1, deep: bool = False, dry: bool = False, words: Sequence[str] = ()
+    reading: Reading, *, processes: int = 1, deep: bool = False, dry: bool = False, arguments: Sequence[str] = ()
 ) -> Checked:
     """Checks everything. Problems are in the result; none is raised. deep: decode images, regardless of data.verify.
-    words: those after another command with the same recipe, for printed command lines."""
-    words = words or [reading.name]
+    arguments: those after another command with the same recipe, for printed command lines."""
+    arguments = arguments or [reading.name]
     checked = Checked(reading, resolve_paths(reading), processes, notes=list(reading.notes))
-    with checked.collecting_problems():
+    with checked.collect_problems():
         checked.device = device_for(checked.recipe.run, Launch())
     recorded = _recorded_run(checked)
     of_run = recorded.recipe if recorded else None
     settled = choices.choose(checked.recipe, checked.device.type, of_run, origin=reading.origin)
     checked.recipe = settled.recipe
     checked.notes += settled.sentences
-    _look_at_settings(checked)
-    kept = recorded.gradient_sums(checked.recipe) if recorded else None
-    outline = _look_at_model(checked, kept)
-    with checked.collecting_problems():
-        text_files.require(checked.recipe, words)
-    _look_at_data(checked, outline, deep=deep)
-    outline = outline if kept else _choose_sums(checked, outline)
+    _check_settings(checked)
+    recorded_sums = recorded.gradient_sums(checked.recipe) if recorded else None
+    outline = _check_model(checked, recorded_sums)
+    with checked.collect_problems():
+        text_files.require(checked.recipe, arguments)
+    _check_data(checked, outline, deep=deep)
+    outline = outline if recorded_sums else _choose_sums(checked, outline)
     _describe(checked, outline)
     _advise(checked, outline)
     if outline is not None:
-        _look_at_memory(checked, outline)
-    _look_at_writing(checked)
+        _check_memory(checked, outline)
+    _check_writing(checked)
     if checked.dataset is not None:
-        with checked.collecting_problems():  # reads the file of prompts
+        with checked.collect_problems():  # reads the file of prompts
             previews.captions(checked.recipe, checked.dataset)
         held_out.warn_of_trained(checked.dataset, checked.notes.append)
     folder = RunFolder(folder_of(reading, checked.recipe), run_files.linked_folders(reading, checked.recipe))
-    _look_at_run_folder(checked, folder, words)
+    _check_run_folder(checked, folder, arguments)
     if checked.memory is not None:
-        _look_at_disk(checked, checked.memory, folder)
+        _check_disk(checked, checked.memory, folder)
     if dry and not checked.problems and checked.dataset is not None and checked.length is not None:
-        with checked.collecting_problems():
+        with checked.collect_problems():
             checked.dry = dry_run(checked.recipe, checked.dataset, checked.length.steps, processes=processes)
     return checked
 
@@ -130,26 +130,26 @@ def _recorded_run(checked: Checked) -> resume.Recorded | None:
     return None
 
 
-def _look_at_settings(checked: Checked) -> None:
+def _check_settings(checked: Checked) -> None:
     recipe = checked.recipe
-    with checked.collecting_problems():
+    with checked.collect_problems():
         assemble.refuse_empty_shares(recipe, checked.processes)
-    with checked.collecting_problems():
+    with checked.collect_problems():
         holding.refuse_in_backward(recipe, checked.processes)
     for part in recipe.model.train:
         has_rate = recipe.optim.part_optimizer.get(part, recipe.optim.optimizer).has_rate
         if has_rate and recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
-            what = f"the learning rate of {part} is 0, so it cannot change"
+            cause = f"the learning rate of {part} is 0, so it cannot change"
             remedy = "set optim.lr or optim.part_lr above 0, or remove it from model.train"
-            checked.add_problem(RecipeError(f"{what}; {remedy}", code="E1602"))
+            checked.add_problem(RecipeError(f"{cause}; {remedy}", code="E1602"))
     checked.free_memory = free_device_memory(checked.device, recipe.run.memory_limit)
 
 
-def _look_at_model(checked: Checked, sums: GradientSums | None) -> MetaModel | None:
+def _check_model(checked: Checked, sums: GradientSums | None) -> MetaModel | None:
     """The model by its configurations; None where it cannot be described or does not fit the recipe. sums: see
     `MetaModel`."""
     outline, fits, recipe = None, False, checked.recipe
-    with checked.collecting_problems():
+    with checked.collect_problems():
         outline = MetaModel(recipe, checked.device.type, sums)
         checked.notes += checked.model_files().absences()
         if recipe.run.preview.every is not None:
@@ -162,25 +162,25 @@ def _look_at_model(checked: Checked, sums: GradientSums | None) -> MetaModel | N
         checked.add_problem(problem)
     start = ema_start.settings_of(recipe)
     if start is not None and outline is not None:
-        _look_at_ema_start(checked, outline, start)
+        _check_ema_start(checked, outline, start)
     return outline if fits else None
 
 
-def _look_at_ema_start(checked: Checked, outline: MetaModel, start: ModelSettings) -> None:
+def _check_ema_start(checked: Checked, outline: MetaModel, start: ModelSettings) -> None:
     """Checks by its configurations that the EMA can start from the model that `optim.ema.start` names."""
-    with checked.collecting_problems():
-        family = described_model(type(outline.family), start)[1]
+    with checked.collect_problems():
+        family = build_described_model(type(outline.family), start)[1]
         shapes = {name: tuple(p.shape) for name, p in outline.trained.items()}
         ema_start.refuse_another(start.path, ema_start.parameters_by_path(family.parts()), shapes)
         for problem in components(start, family.parts())[1]:
             checked.add_problem(problem)
 
 
-def _look_at_data(checked: Checked, outline: MetaModel | None, *, deep: bool) -> None:
-    recipe, note = class_images.as_checked(checked.recipe)
+def _check_data(checked: Checked, outline: MetaModel | None, *, deep: bool) -> None:
+    recipe, note = class_images.prepare_for_check(checked.recipe)
     recipe = with_values(recipe, {"data.verify": "on_start"}) if deep else recipe
     checked.notes += note
-    with checked.collecting_problems():
+    with checked.collect_problems():
         runtime = Runtime(checked.device, Launch(), recipe.run)
         dataset = carrying.open_dataset(recipe, runtime, carrying.print_progress)
         steps = length_in_steps(recipe, dataset.timeline)
@@ -194,17 +194,17 @@ def _look_at_data(checked: Checked, outline: MetaModel | None, *, deep: bool) ->
             denoiser = outline.family.denoisers[0]
             room.refuse_too_small(recipe, dataset, denoiser, outline.family.grid.pixels, checked.device.type)
     if outline is not None and checked.dataset is not None and not assemble.only_texts_of_files(recipe):
-        with checked.collecting_problems():
+        with checked.collect_problems():
             captions = checked.recipe.data.captions
             checked.lost = long_captions.count_truncated(outline.family, checked.dataset.catalogue, captions)
 
 
 def _choose_sums(checked: Checked, outline: MetaModel | None) -> MetaModel | None:
     """The model with the type of its gradient sums, chosen by memory where the recipe leaves it open."""
-    if outline is None or checked.dataset is None or not sums_are_open(checked.recipe):
+    if outline is None or checked.dataset is None or not has_open_gradient_dtype(checked.recipe):
         return outline
     sums: GradientSums = "same"
-    with checked.collecting_problems():
+    with checked.collect_problems():
         sums, sentence = room.choose_gradient_sums(
             checked.recipe,
             checked.largest_batches(),
@@ -251,13 +251,13 @@ def _advise(checked: Checked, outline: MetaModel | None) -> None:
         checked.notes.append(f"run.schedule_file writes about {sizes}")
 
 
-def _look_at_memory(checked: Checked, outline: MetaModel) -> None:
+def _check_memory(checked: Checked, outline: MetaModel) -> None:
     batches, processes, free = checked.largest_batches(), checked.processes, checked.free_memory
-    with checked.collecting_problems():
+    with checked.collect_problems():
         if checked.recipe.run.offload.blocks == "auto":
             outline.blocks, sentence = fitting.choose_blocks(outline, batches, processes=processes, free=free)
             checked.notes.append(sentence)
-        with checked.collecting_problems():
+        with checked.collect_problems():
             holding.refuse_offload(checked.recipe, processes, outline.blocks)
         checked.memory = memory_of(outline, batches, processes=processes)
         if checked.fits is False and free is not None:
@@ -279,29 +279,29 @@ def _look_at_memory(checked: Checked, outline: MetaModel) -> None:
                 )
 
 
-def _look_at_writing(checked: Checked) -> None:
+def _check_writing(checked: Checked) -> None:
     run = checked.recipe.run
-    with checked.collecting_problems():
+    with checked.collect_problems():
         exports.require_possible(checked.recipe)
-    with checked.collecting_problems():
+    with checked.collect_problems():
         if run.wandb.mode != "off":
             wandb_log.package(run.wandb)
-    with checked.collecting_problems():
+    with checked.collect_problems():
         if run.export.folder is not None:
             publishing.refuse_others(run.export.folder)
 
 
-def _look_at_run_folder(checked: Checked, folder: RunFolder, words: Sequence[str]) -> None:
+def _check_run_folder(checked: Checked, folder: RunFolder, arguments: Sequence[str]) -> None:
     """Whether `train` would start or resume, without hashing a checkpoint."""
-    recipe, how = checked.recipe, checked.recipe.run.resume
-    with checked.collecting_problems():
+    recipe, resume_mode = checked.recipe, checked.recipe.run.resume
+    with checked.collect_problems():
         folder.refuse_links()
         existing = state.list_checkpoints(folder.checkpoints)
-        start = existing[0] if existing and how != "never" else None
-        if how not in ("auto", "latest") or (how == "latest" and not existing):
-            start = resume.choose(how, folder, f"mezzotint train {checked.reading.name}").checkpoint
+        start = existing[0] if existing and resume_mode != "never" else None
+        if resume_mode not in ("auto", "latest") or (resume_mode == "latest" and not existing):
+            start = resume.choose(resume_mode, folder, f"mezzotint train {checked.reading.name}").checkpoint
         if start is not None:
-            _compare(checked, start, lambda allowed: announce.command_allowing(recipe, allowed, words, Launch()))
+            _compare(checked, start, lambda allowed: announce.command_allowing(recipe, allowed, arguments, Launch()))
 
 
 def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
@@ -314,16 +314,16 @@ def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
     allowed = resume.allowed_changes(checked.reading, checked.recipe)
-    changed, problems = judge(differing, allowed)
+    changed, problems = sort_differences(differing, allowed)
     inexact = list(map(str, changed))
     trained_on = recorded.get("identity", {}).get("data")
     if checked.dataset is not None and trained_on not in (None, checked.dataset.catalogue.fingerprint):
         inexact.append("the data set's content has changed")
-        problems += data_changed(allowed)
+        problems += data_change_problems(allowed)
     if problems:
         raise resume.refusal(checkpoint, checked.recipe, checked.reading, resume.with_line(problems, line))
     checked.notes.append(f"the run folder has {checkpoint.name}: train resumes from it")
-    checked.notes += [f"not bit-exact from there: {one}" for one in inexact]
+    checked.notes += [f"not bit-exact from there: {difference}" for difference in inexact]
 
 
 def _read_recorded(checkpoint: Path) -> dict[str, Any]:
@@ -336,14 +336,14 @@ def _read_recorded(checkpoint: Path) -> dict[str, Any]:
     return values
 
 
-def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
+def _check_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
     recipe, length = checked.recipe, checked.length
     if checked.dataset is not None:
-        with checked.collecting_problems():
+        with checked.collect_problems():
             captions = previews.captions(recipe, checked.dataset)
             caches = assemble.open_caches(recipe, checked.model_files())
             checked.caches = estimates.cache_needs(recipe, checked.dataset, caches, memory, captions)
-    with checked.collecting_problems():
+    with checked.collect_problems():
         checked.disk = disk = estimates.disk(
             recipe,
             folder.path,

@@ -173,13 +173,13 @@ def cache_needs(
 
 def _need(kind: str, parts: Sequence[tuple[int, int | None, int]]) -> CacheNeed:
     """parts: for entries of one size: how many, how many of them exist, bytes of one."""
-    present = [there for _, there, _ in parts if there is not None]
+    present = [existing for _, existing, _ in parts if existing is not None]
     return CacheNeed(
         kind,
         sum(count for count, _, _ in parts),
         sum(count * size for count, _, size in parts),
         sum(present) if len(present) == len(parts) else None,
-        sum((count - (there or 0)) * size for count, there, size in parts),
+        sum((count - (existing or 0)) * size for count, existing, size in parts),
     )
 
 
@@ -199,9 +199,9 @@ def _latents(
 
 
 def _latent_bytes(recipe: Recipe, memory: Memory, bucket: Size) -> int:
-    place = latent_size(bucket, memory.grid.pixels, memory.grid.frames)
+    size = latent_size(bucket, memory.grid.pixels, memory.grid.frames)
     content = 2 if recipe.data.cache.content == "moments" else 1
-    return bytes_of(content * memory.grid.channels * place.pixels, recipe.data.cache.dtype)
+    return bytes_of(content * memory.grid.channels * size.pixels, recipe.data.cache.dtype)
 
 
 def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> int:
@@ -248,7 +248,7 @@ def disk(
         cache=cache,
         free=durable.free_bytes(folder),
         free_cache=durable.free_bytes(cache_folder),
-        one_disk=_existing(folder).stat().st_dev == _existing(cache_folder).stat().st_dev,
+        one_disk=_find_existing_folder(folder).stat().st_dev == _find_existing_folder(cache_folder).stat().st_dev,
     )
 
 
@@ -269,5 +269,5 @@ def refuse_full_disk(disk: Disk) -> None:
         )
 
 
-def _existing(path: Path) -> Path:
-    return next(place for place in (path, *path.absolute().parents) if place.exists())
+def _find_existing_folder(path: Path) -> Path:
+    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

@@ -28,16 +28,16 @@ _UPDATES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class FittingSettings:
     """Settings with which a run fits, by path, and the memory it needs then."""
 
     settings: Mapping[str, Any]
     memory: Memory
 
     def __str__(self) -> str:
-        words = " ".join(f"{path}={_plain(value)}" for path, value in self.settings.items())
+        overrides = " ".join(f"{path}={_format_value(value)}" for path, value in self.settings.items())
         host = f", and {format_bytes(self.memory.on_host)} of host memory" if self.memory.on_host else ""
-        return f"{words or 'as it is'} ({format_bytes(self.memory.step)}{host})"
+        return f"{overrides or 'as it is'} ({format_bytes(self.memory.step)}{host})"
 
 
 def ways_to_fit(
@@ -50,16 +50,16 @@ def ways_to_fit(
     most: int = 2,
     of_card: bool = False,
     sums: GradientSums | None = None,
-) -> list[Way]:
+) -> list[FittingSettings]:
     """Up to `most` ways in which a run fits into `room` bytes, those that change the least first; empty if nothing
     helps. batches: as in `memory_of`. device, sums: as in `MetaModel`. of_card: whether `room` is the memory of a
     graphics card, on whatever machine this is computed; host memory is then separate."""
-    chosen: list[Way] = []
+    chosen: list[FittingSettings] = []
     counting = _MemoryCounter(recipe, batches, device, processes, sums)
     for settings in _candidates(recipe, offloads=of_card or device != "cpu"):
         memory = counting.of(settings)
         if memory is not None and SPARE * (memory.step if of_card else memory.peak) <= room:
-            chosen.append(Way(settings, memory))
+            chosen.append(FittingSettings(settings, memory))
             if not settings or len(chosen) == most:
                 break
     return chosen
@@ -113,7 +113,7 @@ def _with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
-def _smaller(recipe: Recipe) -> dict[str, Any]:
+def _list_reductions(recipe: Recipe) -> dict[str, Any]:
     """Settings that make passes smaller and change no result, if the recipe does not have them."""
     has_one = recipe.data.largest_batch == 1 or recipe.run.micro_batch == 1
     of_step = {} if has_one else {"run.micro_batch": 1}
@@ -122,7 +122,7 @@ def _smaller(recipe: Recipe) -> dict[str, Any]:
 
 def _candidates(recipe: Recipe, *, offloads: bool) -> Iterator[dict[str, Any]]:
     """Settings to try, each on top of the recipe."""
-    run, small = recipe.run, _smaller(recipe)
+    run, small = recipe.run, _list_reductions(recipe)
     offloads = offloads and run.offload.blocks is None and run.runtime != "fsdp" and not run.compile
     auto = {OFFLOAD: "auto"}
     yield {}
@@ -157,11 +157,11 @@ def choose_blocks(
 
 def at_once(memory: Memory, room: int) -> int:
     """How many blocks may be on the device at once, at least two. memory: counted with two."""
-    more = int((room / SPARE - memory.step) // max(memory.blocks))
-    return max(2, min(len(memory.blocks), 2 + more))
+    extra_blocks = int((room / SPARE - memory.step) // max(memory.blocks))
+    return max(2, min(len(memory.blocks), 2 + extra_blocks))
 
 
-def _plain(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {one}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {item}" for key, item in value.items()) + "}"
     return str(value).lower() if isinstance(value, bool) else str(value)

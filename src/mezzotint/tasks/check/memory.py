@@ -37,7 +37,7 @@ from mezzotint.training.checkpoints.background_save import is_asynchronous
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import DTYPES, Precision
-from mezzotint.training.whole_batches import padded_size
+from mezzotint.training.whole_batches import resolve_padded_size
 from mezzotint.weights import low_bit
 from mezzotint.weights.folder.state import EmptyOnMeta
 from mezzotint.weights.model_files import ModelFiles
@@ -103,7 +103,7 @@ class Memory:
     """Whether masters, gradients, optimizer states and the update are in host memory."""
     blocks: tuple[int, ...] = ()
     """Bytes of the denoiser's blocks, without an adapter on them."""
-    gradients_stand: bool = True
+    keeps_gradients: bool = True
     """Whether all gradients are allocated during the forward pass: with several micro-batches a step, and with several
     processes, whose buckets stay. Otherwise they are allocated while activations are freed."""
 
@@ -126,7 +126,7 @@ class Memory:
         if self.update_is_apart:  # a gradient stays until it is sent
             return self.steady + self.worst + max(self.blocks)
         passes = max((a.with_gradients for a in self.activations.values()), default=0)
-        if self.gradients_stand:
+        if self.keeps_gradients:
             passes = self.gradients + self.worst
         return self.steady - self.gradients + max(passes, self.gradients + self.update)
 
@@ -144,10 +144,10 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
     by_kind = _bytes_by_kind(update.tensors())
     trained = {name: p.numel() for name, p in outline.trained.items()}
     parts = tuple(_part(outline, name, trained) for name in outline.family.parts())
-    share = shared_among(recipe, processes)
+    share = count_sharing_processes(recipe, processes)
     moved = sum(part.bytes for part in parts if part.name in recipe.model.train)
     of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
-    whole = padded_size(recipe.run, recipe.data.largest_batch, processes)
+    whole = resolve_padded_size(recipe.run, recipe.data.largest_batch, processes)
     samples = {size: whole or min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
     memory = Memory(
         parts=parts,
@@ -161,20 +161,22 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
         loading=0,
         checkpoint=update.checkpoint_bytes(),
         copy=update.checkpoint_bytes() // share if is_asynchronous(recipe.run) else 0,
-        activations={size: outline.activations(portrait(size), count) for size, count in largest(samples).items()},
+        activations={
+            size: outline.activations(portrait(size), count) for size, count in select_largest(samples).items()
+        },
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
         adapter=str(outline.adapter or ""),
-        gradients_stand=processes > 1
+        keeps_gradients=processes > 1
         or recipe.optim.in_backward
         or recipe.optim.accumulation > 1
         or any(count < of_device[size] for size, count in samples.items()),
     )
     memory = with_offload(outline, memory)
     # parts are read in the type they stay in, or as masters and then cast; states of the first step do not exist yet
-    kept = forms_of_frozen(recipe, [part.name for part in parts])
+    frozen_forms = forms_of_frozen(recipe, [part.name for part in parts])
     width = outline.precision.form_of_trained.dtype.itemsize
-    sizes = [part.bytes if part.name in kept else width * part.parameters for part in parts if part.loaded]
+    sizes = [part.bytes if part.name in frozen_forms else width * part.parameters for part in parts if part.loaded]
     read = sum(sizes) if outline.device == "cpu" else 0
     optimizer_bytes = sum(size for kind, size in by_kind.items() if kind.startswith("opt.")) // share
     before = memory.steady - (0 if memory.update_is_apart else memory.gradients + memory.optimizer - optimizer_bytes)
@@ -210,13 +212,13 @@ def _bytes_of_gradients(outline: MetaModel) -> int:
     allocated."""
     if outline.recipe.run.runtime == "fsdp":
         return sum(_bytes(p) for p in outline.trained.values())
-    each = [p.numel() * outline.precision.gradients.itemsize for p in outline.trained.values()]
+    gradient_bytes = [p.numel() * outline.precision.gradients.itemsize for p in outline.trained.values()]
     if outline.recipe.optim.in_backward:  # one, and what its step takes, while activations are still allocated
-        return max(each) + outline.update.working_bytes()
-    return sum(each)
+        return max(gradient_bytes) + outline.update.working_bytes()
+    return sum(gradient_bytes)
 
 
-def shared_among(recipe: Recipe, processes: int) -> int:
+def count_sharing_processes(recipe: Recipe, processes: int) -> int:
     """How many processes share the trained weights."""
     if recipe.run.runtime != "fsdp":
         return 1
@@ -266,7 +268,7 @@ class MetaModel:
         self.sums = sums or gradient_sums(recipe)
         self.precision = Precision.of(recipe.run, self.sums)
         with EmptyOnMeta():
-            self.files = family_class(recipe).files.described(recipe.model)
+            self.files = family_class(recipe).files.from_configs(recipe.model)
         if not only_texts_of_files(recipe) and not set(self.files.parts) & set(self.files.spec.text_parts):
             self.files.network(
                 self.files.spec.text_parts[0]
@@ -289,7 +291,7 @@ class MetaModel:
             blocks = list(self.family.blocks())
             for block in blocks_to_recompute(blocks, recipe.run.gradient_checkpointing):
                 for module in block:
-                    module.forward = self._with_counting(module.forward)
+                    module.forward = self._wrap_with_counter(module.forward)
             recompute_blocks(blocks, recipe.run.gradient_checkpointing)
 
     def activations(self, size: Size, samples: int) -> Activations:
@@ -298,7 +300,7 @@ class MetaModel:
         self._again_most = 0
         moving = (p for p in self._model_tensors() if isinstance(p, nn.Parameter) and p.requires_grad)
         sizes = {id(p): p.numel() * self.precision.gradients.itemsize for p in moving}
-        with self._fake_tensors(), counter.recording_use(self.family.parts().values(), sizes):
+        with self._fake_tensors(), counter.record_first_use(self.family.parts().values(), sizes):
             noised, text, weight = self._micro_batch(size, samples)
             with counter:
                 loss = self._loss(noised, text, weight)
@@ -329,10 +331,10 @@ class MetaModel:
     def _micro_batch(self, size: Size, samples: int) -> tuple[Noised, TextEmbedding | None, Tensor]:
         """Noised latents, text of a frozen encoder, weights of samples. Called in fake-tensor mode."""
         grid = self.family.grid
-        place = latent_size(size, grid.pixels, grid.frames)
+        latents = latent_size(size, grid.pixels, grid.frames)
         joined_images = self.recipe.data.clips.images if self.recipe.data.has_clips else 0
-        frames = (place.frames + joined_images,) if place.frames + joined_images > 1 else ()
-        x = torch.zeros(samples, grid.channels, *frames, place.height, place.width, device=self.device)
+        frames = (latents.frames + joined_images,) if latents.frames + joined_images > 1 else ()
+        x = torch.zeros(samples, grid.channels, *frames, latents.height, latents.width, device=self.device)
         t = torch.zeros(samples, dtype=torch.int64, device=self.device)
         noised = Noised(x_0=x, noise=x.clone(), x_t=x, model_input=x, model_t=t, level=t.float())
         return noised, self._frozen_text(samples), torch.ones(samples, device=self.device)
@@ -369,7 +371,7 @@ class MetaModel:
             yield from module.parameters()
             yield from module.buffers()
 
-    def _with_counting(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_with_counter(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """Counts what a block saves by itself, within its recompute."""
 
         def run(*inputs: Any, **named: Any) -> Any:
@@ -409,10 +411,10 @@ def _with_wrappers_counted(model: TrainableModel, recipe: Recipe) -> TrainableMo
     return replace(model, recomputed_blocks=recomputed, compiled_blocks=sum(map(len, blocks)) * recipe.run.compile)
 
 
-def described_model(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFiles, ModelFamily]:
+def build_described_model(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFiles, ModelFamily]:
     """A model by its configurations only, and its family with all parts on the meta device. Raises WeightsError."""
     with EmptyOnMeta():
-        files = kind.files.described(settings)
+        files = kind.files.from_configs(settings)
         return files, kind.load(files)
 
 
@@ -445,14 +447,14 @@ def _part(outline: MetaModel, name: str, trained: Mapping[str, int]) -> PartMemo
     )
 
 
-def largest(samples: Mapping[Size, int]) -> dict[Size, int]:
+def select_largest(samples: Mapping[Size, int]) -> dict[Size, int]:
     """The buckets that may need most memory, with their samples: none with fewer pixels and samples than another."""
-    kept: dict[Size, int] = {}
+    chosen: dict[Size, int] = {}
     pixels = {size: size.width * size.height * size.frames for size in samples}
     for size, count in sorted(samples.items(), key=lambda item: (pixels[item[0]], item[1]), reverse=True):
-        if all(count > other for other in kept.values()):
-            kept[size] = count
-    return kept
+        if all(count > other for other in chosen.values()):
+            chosen[size] = count
+    return chosen
 
 
 def portrait(size: Size) -> Size:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mezzotint.data.files.listing import is_remote
 from mezzotint.reports import batch_report
-from mezzotint.settings.advice import less_memory
+from mezzotint.settings.advice import suggest_less_memory
 from mezzotint.settings.counting import format_bytes, format_count, format_duration
 from mezzotint.settings.optimizers.base import Optimizer
 from mezzotint.settings.reading.paths import settings
@@ -61,7 +61,7 @@ def _verdict(checked: Checked) -> list[str]:
     if checked.fits:
         return _wrap("", f"fits: a step's peak is {peak} of the {free}")
     ways = _wrap("", f"would fit with {'; or with '.join(map(str, checked.ways))}") if checked.ways else []
-    verdict = f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}"
+    verdict = f"does not fit: a step's peak is {peak}, more than the {free}; {suggest_less_memory(checked.recipe)}"
     return ways + _wrap("", verdict)
 
 
@@ -76,15 +76,17 @@ def _wrap(margin: str, line: str) -> list[str]:
 def _recipe(checked: Checked, every_setting: bool) -> Iterator[str]:
     origins = origin_of_settings(checked.reading)
     values = values_of(checked.recipe)
-    shown = values if every_setting else {path: values[path] for path in values if path in origins}
-    wide = max((len(path) for path in shown), default=0)
-    room = min(max((len(_value(value)) for value in shown.values()), default=0), WIDTH - 12 - wide - 18)
+    shown_values = values if every_setting else {path: values[path] for path in values if path in origins}
+    path_width = max((len(path) for path in shown_values), default=0)
+    value_width = min(
+        max((len(_value(value)) for value in shown_values.values()), default=0), WIDTH - 12 - path_width - 18
+    )
     yield f"{len(origins)} settings given, {len(values) - len(origins)} at their defaults" + (
         "" if every_setting else " (--all lists them)"
     )
-    for path, value in shown.items():
-        where = origins.get(path, "default")
-        yield f"  {path:<{wide}}  {_value(value):<{room}}  {where}"
+    for path, value in shown_values.items():
+        origin = origins.get(path, "default")
+        yield f"  {path:<{path_width}}  {_value(value):<{value_width}}  {origin}"
 
 
 def values_of(recipe: Recipe) -> dict[str, Any]:
@@ -104,11 +106,11 @@ def origin_of_settings(reading: Reading) -> dict[str, str]:
     values, origins = values_of(reading.recipe), {}
     defaults = {setting.path: setting.default for setting in settings()}
     for path, value in values.items():
-        inside = [where for written, where in reading.origin.items() if f"{written}.".startswith(f"{path}.")]
+        inside = [origin for written, origin in reading.origin.items() if f"{written}.".startswith(f"{path}.")]
         around = [
-            where
-            for written, where in reading.origin.items()
-            if where == COMMAND_LINE and path.startswith(f"{written}.") and value != defaults[path]
+            origin
+            for written, origin in reading.origin.items()
+            if origin == COMMAND_LINE and path.startswith(f"{written}.") and value != defaults[path]
         ]
         if inside or around:
             origins[path] = COMMAND_LINE if COMMAND_LINE in (*inside, *around) else inside[0]
@@ -128,13 +130,13 @@ def _value(value: object) -> str:
 def _files(checked: Checked) -> Iterator[str]:
     rows = [
         [
-            one.name,
-            one.file or ("no weights" if one.part else ""),
-            f"{one.parameters:,}" if one.parameters else "",
-            format_bytes(one.bytes),
-            " ".join(one.types),
+            file.name,
+            file.file or ("no weights" if file.part else ""),
+            f"{file.parameters:,}" if file.parameters else "",
+            format_bytes(file.bytes),
+            " ".join(file.types),
         ]
-        for one in checked.files
+        for file in checked.files
     ]
     yield from _table(rows, "<<>><", "")
     for path in checked.recipe.data.paths:
@@ -155,11 +157,15 @@ def _buckets(checked: Checked) -> Iterator[str]:
 def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
     texts = ((row.short, "a batch of {}"), (row.repeated, "{} seen again"), (row.left_out, "{} left out"))
     rest = next((text.format(count) for count, text in texts if count), "-")
-    measured = checked.memory.activations if checked.memory else {}
-    kept = measured.get(row.bucket)
+    by_bucket = checked.memory.activations if checked.memory else {}
+    measurement = by_bucket.get(row.bucket)
     # only the buckets that may need most are measured
     activations = (
-        f"{format_bytes(kept.bytes)} for {kept.samples}" if kept else "less" if measured and row.batches else "-"
+        f"{format_bytes(measurement.bytes)} for {measurement.samples}"
+        if measurement
+        else "less"
+        if by_bucket and row.batches
+        else "-"
     )
     return [str(row.bucket), f"{row.images:,}", f"{row.visits:,}", f"{row.batches:,}", rest, activations]
 
@@ -179,27 +185,27 @@ _EXACT = "of these, counted tensor by tensor; activations are an estimate"
 
 
 def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, str]]:
-    run, apart = checked.recipe.run, "in host memory, not in the total"
+    run, on_host_note = checked.recipe.run, "in host memory, not in the total"
     loaded = "all loaded parts"
     if memory.on_host:
         loaded += f"; of the {len(memory.blocks)} blocks those that are on the device at once"
     yield "weights", memory.weights, loaded
     if memory.masters:
-        what = "this process's shard, float32" if run.runtime == "fsdp" else f"float32, with weights in {run.precision}"
-        yield "masters", memory.masters, apart if memory.update_is_apart else what
-    overlap = "" if memory.gradients_stand else "allocated while activations are freed"
-    yield "gradients", memory.gradients, apart if memory.update_is_apart else overlap
-    yield "optimizer", memory.optimizer, apart if memory.update_is_apart else _state_words(checked.recipe)
+        note = "this process's shard, float32" if run.runtime == "fsdp" else f"float32, with weights in {run.precision}"
+        yield "masters", memory.masters, on_host_note if memory.update_is_apart else note
+    overlap = "" if memory.keeps_gradients else "allocated while activations are freed"
+    yield "gradients", memory.gradients, on_host_note if memory.update_is_apart else overlap
+    yield "optimizer", memory.optimizer, on_host_note if memory.update_is_apart else _describe_state(checked.recipe)
     if memory.ema:
-        yield "EMA", memory.ema, apart if memory.ema_is_apart or memory.update_is_apart else ""
+        yield "EMA", memory.ema, on_host_note if memory.ema_is_apart or memory.update_is_apart else ""
     if memory.on_host:
         yield "host", memory.on_host, "host memory for what is offloaded (run.offload)"
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
         again = f", {format_bytes(worst.again)} of it to recompute a block" if worst.again else ""
-        what = f"of the largest bucket, {bucket}, {format_count(worst.samples, 'sample')} at once{again}"
-        yield "activations", worst.bytes, what
-    yield "update", memory.update, _update_words(checked.recipe)
+        note = f"of the largest bucket, {bucket}, {format_count(worst.samples, 'sample')} at once{again}"
+        yield "activations", worst.bytes, note
+    yield "update", memory.update, _describe_update(checked.recipe)
     yield "loading", memory.loading, "peak before the first step: without gradients and activations"
     free = f"{format_bytes(checked.free_memory)} are free" if checked.free_memory is not None else ""
     if memory.copy:
@@ -213,17 +219,17 @@ def _rules(recipe: Recipe) -> list[Optimizer]:
     return [recipe.optim.part_optimizer.get(part, recipe.optim.optimizer) for part in recipe.model.train]
 
 
-def _update_words(recipe: Recipe) -> str:
-    words = ["temporary tensors of the optimizer step"]
-    words += [f"of {rule.label} an estimate" for rule in _rules(recipe) if rule.is_of_package]
-    return "; ".join(dict.fromkeys(words))
+def _describe_update(recipe: Recipe) -> str:
+    notes = ["temporary tensors of the optimizer step"]
+    notes += [f"of {rule.label} an estimate" for rule in _rules(recipe) if rule.is_of_package]
+    return "; ".join(dict.fromkeys(notes))
 
 
-def _state_words(recipe: Recipe) -> str:
+def _describe_state(recipe: Recipe) -> str:
     rules = _rules(recipe)
-    words = [rule.state_words or f"the state of {rule.label}" for rule in rules]
-    words += [f"each step of {rule.label} synchronizes with the device" for rule in rules if rule.is_of_package]
-    return "; ".join(dict.fromkeys(words))
+    notes = [rule.state_description or f"the state of {rule.label}" for rule in rules]
+    notes += [f"each step of {rule.label} synchronizes with the device" for rule in rules if rule.is_of_package]
+    return "; ".join(dict.fromkeys(notes))
 
 
 def _disk(checked: Checked) -> Iterator[str]:
@@ -270,9 +276,9 @@ def _time(checked: Checked) -> Iterator[str]:
 
 def _table(rows: list[list[str]], sides: str, indent: str = "  ") -> Iterator[str]:
     """Rows in columns, each as wide as its widest cell. sides: "<" or ">" for each column."""
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, wide, strict=True)]
+        cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)]
         yield (indent + "  ".join(cells)).rstrip()
 
 
@@ -283,16 +289,16 @@ def document(checked: Checked) -> dict[str, Any]:
         "recipe": {"name": checked.reading.name, "digest": checked.reading.digest,
                    "settings": values_of(checked.recipe), "origin": origin_of_settings(checked.reading)},
         "description": dict(checked.description),
-        "files": [_plain(component) for component in checked.files],
-        "parts": [_plain(part) for part in memory.parts] if memory else None,
+        "files": [_to_json(component) for component in checked.files],
+        "parts": [_to_json(part) for part in memory.parts] if memory else None,
         "skipped": _files_of(checked, "skipped"), "left_out": _files_of(checked, "left_out"),
-        "buckets": [_plain(row) | {"bucket": str(row.bucket)} for row in checked.buckets],
+        "buckets": [_to_json(row) | {"bucket": str(row.bucket)} for row in checked.buckets],
         "names": [dict(zip(batch_report.HEAD, row, strict=True)) for row in checked.names],
-        "length": _plain(length) if length else None,
+        "length": _to_json(length) if length else None,
         "memory": _memory_document(checked, memory) if memory else None,
-        "caches": [_plain(need) for need in checked.caches],
-        "disk": _plain(checked.disk) if checked.disk else None,
-        "time": _plain(dry) | {"seconds_a_step": dry.seconds_a_step, "samples_a_second": dry.samples_a_second,
+        "caches": [_to_json(need) for need in checked.caches],
+        "disk": _to_json(checked.disk) if checked.disk else None,
+        "time": _to_json(dry) | {"seconds_a_step": dry.seconds_a_step, "samples_a_second": dry.samples_a_second,
                                "run_seconds": dry.seconds_a_step * length.steps} if dry and length else None,
         "notes": checked.notes,
         "fits": checked.fits,
@@ -306,7 +312,7 @@ def _files_of(checked: Checked, kind: str) -> list[list[str]]:
         return []
     catalogues = [checked.dataset.catalogue, checked.dataset.catalogue.joined_images]
     reports = [catalogue.report for catalogue in catalogues if catalogue is not None]
-    return [list(one) for report in reports for one in getattr(report, kind)]
+    return [list(row) for report in reports for row in getattr(report, kind)]
 
 
 def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
@@ -315,7 +321,7 @@ def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
         "shadow": memory.ema,  # the EMA's name in JSON since the first version
         "shadow_is_apart": memory.ema_is_apart,
         "activations": {
-            str(bucket): _plain(kept) | {"bytes": kept.bytes} for bucket, kept in memory.activations.items()
+            str(bucket): _to_json(saved) | {"bytes": saved.bytes} for bucket, saved in memory.activations.items()
         },
         "fits_with": [
             dict(way.settings) | {"peak": way.memory.peak, "on_host": way.memory.on_host} for way in checked.ways
@@ -327,5 +333,5 @@ def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> dict[str, Any]:
-    return {name: str(one) if isinstance(one, Path) else one for name, one in asdict(value).items()}
+def _to_json(value: Any) -> dict[str, Any]:
+    return {name: str(field) if isinstance(field, Path) else field for name, field in asdict(value).items()}

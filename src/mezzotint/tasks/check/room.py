@@ -14,7 +14,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.errors import OutOfMemory, RecipeError, StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.settings.advice import less_memory
+from mezzotint.settings.advice import suggest_less_memory
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.resolved import SUMS, Resolved
 from mezzotint.settings.sections.run import GradientSums
@@ -63,8 +63,8 @@ def require_disk_space(resolved: Resolved, files: ModelFiles, folder: RunFolder,
     held //= runtime.world_size if runtime.shares or recipe.run.runtime == "fsdp" else 1
     if memory is not None and held > memory:
         raise OutOfMemory(
-            f"{device} has {memory:,} bytes free, but weights, moments and EMA alone take {held:,}; "
-            f"{less_memory(recipe)}",
+            f"{device} has {memory:,} bytes free, but weights, moments and EMA already take {held:,}; "
+            f"{suggest_less_memory(recipe)}",
             code="E1751",
         )
 
@@ -108,5 +108,5 @@ def choose_gradient_sums(
     peak = memory_of(MetaModel(recipe, device, "fp32"), batches, processes=processes).peak
     if free is not None and _SPARE * peak <= free:
         return "fp32", f"{SUMS} is auto: gradients are summed in float32, which fits into memory; the run keeps it"
-    why = "float32 does not fit" if free is not None else "the free memory is not known"
-    return "same", f"{SUMS} is auto: gradients are summed in {recipe.run.precision}, {why}; the run keeps it"
+    reason = "float32 does not fit" if free is not None else "the free memory is not known"
+    return "same", f"{SUMS} is auto: gradients are summed in {recipe.run.precision}, {reason}; the run keeps it"

@@ -16,12 +16,12 @@ _PROCESSES = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 
 
 def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) -> Iterator[Finding]:
-    """Findings about buckets and processes. processes: numbers of processes to report besides the usual ones."""
+    """Findings about buckets and processes. processes: numbers of processes to report in addition to the usual ones."""
     rows, settings = estimates.bucket_rows(dataset, recipe), recipe.data
     poor = [row for row in rows if row.visits < settings.batch_size]
     rest = {"short": "trained in a smaller batch", "drop": "left out, different ones in each epoch",
             "fill": "filled up with repeated visits", "repeat": "filled up with repeated visits"}  # fmt: skip
-    over = sum(row.rest for row in rows)
+    num_left_over = sum(row.rest for row in rows)
     table = [
         (str(row.bucket), f"{row.images:,}", f"{row.visits:,}", f"{row.batches:,}", f"{row.rest:,}",
          f"{row.repeated:,}", f"{row.left_out:,}")
@@ -30,8 +30,8 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
     fill = f"{len(poor)} with fewer images than data.batch_size={settings.batch_size}" if poor else "each fills a batch"
     rest_of_epoch = f"{rest[settings.remainder]} (data.remainder={settings.remainder})"
     left_over = "no visit is left over"
-    if over:
-        left_over = f"{format_count(over, 'visit')} of the first epoch left over, {rest_of_epoch}"
+    if num_left_over:
+        left_over = f"{format_count(num_left_over, 'visit')} of the first epoch left over, {rest_of_epoch}"
     status: Status = "look" if poor and len(rows) > 1 else "know"
     if any(row.left_out and not row.batches for row in rows):
         status = "mend"

@@ -1,4 +1,4 @@
-"""Findings about captions besides the common ones: shared captions and tags."""
+"""Further findings about captions: shared captions and tags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mezzotint.tasks.check import memory
 from mezzotint.tasks.doctor._examining import ExaminedData
 from mezzotint.tasks.prompts import long_captions
 
-_MANY = 3
+_MIN_SHARED = 3
 """The number of samples with the same caption that gives a finding."""
 
 _TAGS = 200
@@ -26,7 +26,7 @@ def of_captions(examined: ExaminedData) -> Iterator[Finding]:
     catalogue = examined.dataset.catalogue
     first_captions = {row: catalogue.captions(row)[0] for row in examined.rows().tolist() if catalogue.captions(row)}
     prior = catalogue.overrides.prior
-    yield from _shared({row: text for row, text in first_captions.items() if text.strip() and not prior[row]})
+    yield from _find_shared({row: text for row, text in first_captions.items() if text.strip() and not prior[row]})
     yield from _of_tags(list(first_captions.values()))
 
 
@@ -36,19 +36,19 @@ def find_truncated(examined: ExaminedData) -> tuple[LostWords | None, list[Findi
     if only_texts_of_files(recipe):
         return None, []
     try:
-        _, family = memory.described_model(family_class(recipe), recipe.model)
+        _, family = memory.build_described_model(family_class(recipe), recipe.model)
         return long_captions.count_truncated(family, examined.dataset.catalogue, recipe.data.captions), []
     except MezzotintError as error:
         sentence = f"captions were not measured: {error.message.partition('; ')[0]}"
         return None, [Finding("no-tokenizer", "look", 1, sentence, "set model.path to the model to train")]
 
 
-def _shared(captions: dict[int, str]) -> Iterator[Finding]:
+def _find_shared(captions: dict[int, str]) -> Iterator[Finding]:
     """A finding about captions that many samples share."""
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, text in captions.items():
         rows_of[" ".join(text.split())].append(row)
-    shared = sorted((item for item in rows_of.items() if len(item[1]) >= _MANY), key=lambda item: -len(item[1]))
+    shared = sorted((item for item in rows_of.items() if len(item[1]) >= _MIN_SHARED), key=lambda item: -len(item[1]))
     if not shared:
         return
     count = sum(len(rows) for _, rows in shared)
@@ -56,7 +56,7 @@ def _shared(captions: dict[int, str]) -> Iterator[Finding]:
     yield Finding(
         "shared-captions", "know" if is_all else "look", count,
         f"all {count:,} images have one caption" if is_all
-        else f"{count:,} images share {format_count(len(shared), 'caption')}, each the same for {_MANY} or more",
+        else f"{count:,} images share {format_count(len(shared), 'caption')}, each the same for {_MIN_SHARED} or more",
         "fine for a single subject or style; otherwise describe what differs, since the model learns the average of "
         "all images with the same text",
         limit_examples(

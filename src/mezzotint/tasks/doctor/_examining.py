@@ -38,15 +38,15 @@ _TOLERANT: dict[str, dict[str, Any]] = {
 
 @dataclass(slots=True)
 class ExaminedData:
-    """A data set and its images. places: (set, row) of each examined image, trained ones first; the set "" is the data
-    set itself, others are from `data.holdout.path`. trained: which of them are trained. looks: perceptual hashes, None
+    """A data set and its images. samples: (set, row) of each examined image, trained ones first; the set "" is the data
+    set itself, others are from `data.holdout.path`. trained: which of them are trained. hashes: perceptual hashes, None
     without the library. grey, plain: which images have no colours, or a single one."""
 
     recipe: Recipe
     dataset: Dataset
-    places: Sequence[tuple[str, int]]
+    samples: Sequence[tuple[str, int]]
     trained: NDArray[np.bool_]
-    looks: Looks | None = None
+    hashes: Looks | None = None
     grey: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     plain: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
 
@@ -62,9 +62,9 @@ class ExaminedData:
         key = self.of_set(of_set)[0].label(row)
         return f"{of_set}: {key}" if of_set else key
 
-    def digest(self, place: int) -> bytes:
+    def digest(self, index: int) -> bytes:
         """SHA-256 of an image file."""
-        of_set, row = self.places[place]
+        of_set, row = self.samples[index]
         return bytes(self.of_set(of_set)[0].digest[row])
 
     def image(self, sample: tuple[str, int], side: int) -> Image.Image:
@@ -74,8 +74,8 @@ class ExaminedData:
         return likeness.image_of(catalogue, row, settings, side)
 
     def rows(self) -> NDArray[np.int64]:
-        """The examined rows of the data set itself, in the order of `places`."""
-        return np.array([row for of_set, row in self.places if not of_set], np.int64)
+        """The examined rows of the data set itself, in the order of `samples`."""
+        return np.array([row for of_set, row in self.samples if not of_set], np.int64)
 
 
 def open_data(recipe: Recipe) -> tuple[ExaminedData, list[Finding]]:
@@ -99,43 +99,43 @@ def open_data(recipe: Recipe) -> tuple[ExaminedData, list[Finding]]:
             problem, _, advice = error.message.partition("; ")
             sentence = f"no run starts ({error.code}): {problem}"
             refused.append(Finding("refused", "mend", 1, sentence, advice or problem))
-    places = [("", row) for row in [*dataset.rows.tolist(), *dataset.held.tolist()]]
-    places += [(name, row) for name, one in dataset.sets.items() for row in one.rows.tolist()]
-    trained = np.arange(len(places)) < len(dataset.rows)
-    return ExaminedData(recipe, dataset, places, trained), refused
+    samples = [("", row) for row in [*dataset.rows.tolist(), *dataset.held.tolist()]]
+    samples += [(name, row) for name, data_set in dataset.sets.items() for row in data_set.rows.tolist()]
+    trained = np.arange(len(samples)) < len(dataset.rows)
+    return ExaminedData(recipe, dataset, samples, trained), refused
 
 
 def examine_images(examined: ExaminedData) -> Finding | None:
     """Decodes a thumbnail of each image and records its hash and colours, in place. Images that can no longer be
     decoded are skipped. Returns a finding if the library of hashes is missing."""
-    count = len(examined.places)
+    count = len(examined.samples)
     examined.grey, examined.plain = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     try:
         likeness.require_library()
-        looks = Looks.empty(count)
+        hashes = Looks.empty(count)
     except DatasetError as error:
         advice = "pip install 'mezzotint[doctor]', then run doctor again"
         return Finding("no-hashes", "look", 1, error.message.partition(": pip")[0], advice)
 
-    def examine(place: int) -> None:
+    def examine(index: int) -> None:
         with suppress(MezzotintError, OSError):
-            image = examined.image(examined.places[place], _SIDE)
-            looks.put(place, image)
+            image = examined.image(examined.samples[index], _SIDE)
+            hashes.put(index, image)
             pixels = np.asarray(image).astype(np.int16)
-            examined.grey[place] = int((pixels.max(axis=2) - pixels.min(axis=2)).max()) <= _GREY
-            examined.plain[place] = likeness.is_plain(image)
+            examined.grey[index] = int((pixels.max(axis=2) - pixels.min(axis=2)).max()) <= _GREY
+            examined.plain[index] = likeness.is_plain(image)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for done, _ in enumerate(pool.map(examine, range(count)), start=1):
             carrying.print_progress(done, count)
-    examined.looks = looks
+    examined.hashes = hashes
     return None
 
 
 def by_digest(examined: ExaminedData) -> Iterator[tuple[int, int]]:
-    """Pairs (first place, later place) of images whose files are identical."""
+    """Pairs (first index, later index) of images whose files are identical."""
     first: dict[bytes, int] = {}
-    for place in range(len(examined.places)):
-        before = first.setdefault(examined.digest(place), place)
-        if before != place:
-            yield before, place
+    for index in range(len(examined.samples)):
+        before = first.setdefault(examined.digest(index), index)
+        if before != index:
+            yield before, index

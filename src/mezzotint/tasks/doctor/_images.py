@@ -8,7 +8,7 @@ import numpy as np
 
 from mezzotint.data.catalogue import likeness
 from mezzotint.data.findings.finding import Example, Finding, limit_examples
-from mezzotint.data.media.colour import WORDS, Conversion
+from mezzotint.data.media.colour import CONVERSION_NAMES, Conversion
 from mezzotint.settings.counting import format_count
 from mezzotint.tasks.doctor._examining import ExaminedData, by_digest
 
@@ -30,7 +30,7 @@ def of_likeness(examined: ExaminedData) -> Iterator[Finding]:
     """Findings about near-duplicates among the trained images, and about held-out images that are also trained."""
     exact = list(by_digest(examined))
     across = {pair: "the same bytes" for pair in exact if examined.trained[pair[0]] != examined.trained[pair[1]]}
-    near = likeness.near_pairs(examined.looks) if examined.looks is not None else []
+    near = likeness.near_pairs(examined.hashes) if examined.hashes is not None else []
     same = set(exact)
     alike = []
     for a, b, distance in near:
@@ -51,7 +51,7 @@ def of_likeness(examined: ExaminedData) -> Iterator[Finding]:
         )  # fmt: skip
     if across:
         pairs = [(a, b, note) for (a, b), note in across.items()]
-        count = len({place for pair in across for place in pair if not examined.trained[place]})
+        count = len({index for pair in across for index in pair if not examined.trained[index]})
         yield Finding(
             "held-out-is-trained", "mend", count,
             f"{format_count(count, 'held-out image')} also among the trained ones, so the held-out loss is too low",
@@ -62,7 +62,7 @@ def of_likeness(examined: ExaminedData) -> Iterator[Finding]:
 
 
 def _pairs(examined: ExaminedData, pairs: Sequence[tuple[int, int, str]]) -> tuple[Example, ...]:
-    named = (((examined.places[a], examined.places[b]), distance) for a, b, distance in pairs)
+    named = (((examined.samples[a], examined.samples[b]), distance) for a, b, distance in pairs)
     return limit_examples(
         Example(f"{examined.name(second)} = {examined.name(first)} ({distance})", (first, second))
         for (first, second), distance in named
@@ -74,21 +74,21 @@ def _of_colours(examined: ExaminedData) -> Iterator[Finding]:
     if plain:
         yield Finding(
             "plain", "look", len(plain), f"{format_count(len(plain), 'image')} of a single colour",
-            "remove those that are empty by mistake", _places(examined, plain),
+            "remove those that are empty by mistake", _examples(examined, plain),
         )  # fmt: skip
     grey = np.flatnonzero(examined.grey & ~examined.plain).tolist()
     if grey:
-        share = len(grey) / max(1, len(examined.places))
+        share = len(grey) / max(1, len(examined.samples))
         yield Finding(
             "grey", "know", len(grey), f"{format_count(len(grey), 'image')} without colours ({share:.0%})",
             "mention it in their captions (black and white photo), or generated images become less colourful",
-            _places(examined, grey),
+            _examples(examined, grey),
         )  # fmt: skip
 
 
-def _places(examined: ExaminedData, places: Sequence[int]) -> tuple[Example, ...]:
-    samples = [examined.places[place] for place in places]
-    return limit_examples(Example(examined.name(sample), (sample,)) for sample in samples)
+def _examples(examined: ExaminedData, indices: Sequence[int]) -> tuple[Example, ...]:
+    chosen = [examined.samples[index] for index in indices]
+    return limit_examples(Example(examined.name(sample), (sample,)) for sample in chosen)
 
 
 def of_conversions(examined: ExaminedData) -> Iterator[Finding]:
@@ -96,10 +96,11 @@ def of_conversions(examined: ExaminedData) -> Iterator[Finding]:
     rows = examined.rows()
     flags = examined.dataset.catalogue.conversions[rows]
     for flag, advice in _ADVICE.items():
-        places = np.flatnonzero(flags & np.uint16(flag)).tolist()
-        if places:
+        indices = np.flatnonzero(flags & np.uint16(flag)).tolist()
+        if indices:
             yield Finding(
                 f"converted-{str(flag.name).lower().replace('_', '-')}", "look" if flag in _LOOK else "know",
-                len(places),
-                f"{format_count(len(places), 'image')}: {WORDS[flag]}", advice, _places(examined, places),
+                len(indices),
+                f"{format_count(len(indices), 'image')}: {CONVERSION_NAMES[flag]}",
+                advice, _examples(examined, indices),
             )  # fmt: skip

@@ -32,7 +32,9 @@ _PACKAGES = (
     "xformers", "accelerate", "av", "ImageHash",
 )  # fmt: skip
 _OF_TORCH = ("torchao", "bitsandbytes", "xformers", "torchvision", "peft", "accelerate")
-_SHOWN = re.compile(r"(OMP|GOMP|KMP|MKL|CUDA|CUBLAS|NCCL|TORCH|PYTORCH|TOKENIZERS|HF_HUB_OFFLINE|LC|LANG)(_|$)")
+_SHOWN_VARIABLES = re.compile(
+    r"(OMP|GOMP|KMP|MKL|CUDA|CUBLAS|NCCL|TORCH|PYTORCH|TOKENIZERS|HF_HUB_OFFLINE|LC|LANG)(_|$)"
+)
 _SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 _GB = 10**9
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "fuse.sshfs", "fuse.s3fs", "ceph", "glusterfs")
@@ -64,7 +66,7 @@ class Machine:
 def report(environment: Mapping[str, str], cache: Path) -> Report:
     """The report about this machine. cache: the folder of caches."""
     machine = _inspect(environment, cache)
-    return Report(tuple(_about(machine)), in_order(findings(machine)))
+    return Report(tuple(_describe(machine)), in_order(findings(machine)))
 
 
 def _inspect(environment: Mapping[str, str], cache: Path) -> Machine:
@@ -74,7 +76,7 @@ def _inspect(environment: Mapping[str, str], cache: Path) -> Machine:
             gpu = torch.cuda.get_device_properties(number)
             gpus.append((f"{gpu.name}, {format_bytes(gpu.total_memory)}", (gpu.major, gpu.minor)))
     shared = Path("/dev/shm")
-    places = {"here": Path.cwd(), "cache": cache, "temporary": Path(tempfile.gettempdir())}
+    folders = {"here": Path.cwd(), "cache": cache, "temporary": Path(tempfile.gettempdir())}
     return Machine(
         requirements=tuple(unmet_requirements()),
         gpus=tuple(gpus),
@@ -86,7 +88,7 @@ def _inspect(environment: Mapping[str, str], cache: Path) -> Machine:
         memory=free_memory(),
         shared=shutil.disk_usage(shared).total if shared.is_dir() else None,
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        disks={name: _disk(path) for name, path in places.items()},
+        disks={name: _disk(path) for name, path in folders.items()},
         encoding=sys.getfilesystemencoding(),
         environment=dict(environment),
         is_optimized=sys.flags.optimize > 0,
@@ -142,7 +144,7 @@ def _disk(path: Path) -> tuple[int, str]:
     return shutil.disk_usage(existing).free, kind
 
 
-def _about(machine: Machine) -> Iterator[tuple[str, str]]:
+def _describe(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "mezzotint", mezzotint.__version__
     yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
     yield "system", f"{platform.system()} {platform.release()} {platform.machine()}, {' '.join(platform.libc_ver())}"
@@ -178,7 +180,7 @@ def public_variables(environment: Mapping[str, str]) -> Iterator[str]:
     """`NAME=value` of the variables that affect how libraries compute; the values of paths and addresses are replaced.
     Other variables are left out."""
     for name, value in sorted(environment.items()):
-        if _SHOWN.match(name) and not _SECRET.search(name):
+        if _SHOWN_VARIABLES.match(name) and not _SECRET.search(name):
             yield f"{name}={'PATH' if set(value) & set('/@~') else value[:80]}"
 
 

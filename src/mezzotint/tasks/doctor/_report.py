@@ -60,10 +60,10 @@ def text(report: Report, *, shown: int = 3) -> list[str]:
         lines += _columns(finding.table[: 1 + 4 * shown])
         if len(finding.table) > 1 + 4 * shown:
             lines.append(f"        and {len(finding.table) - 1 - 4 * shown:,} more rows")
-    return [*lines, "", closing(report)]
+    return [*lines, "", format_closing_line(report)]
 
 
-def closing(report: Report) -> str:
+def format_closing_line(report: Report) -> str:
     """The last line: the status, and the number of findings of each status."""
     counts = [f"{sum(finding.status == status for finding in report.findings)} {_LABELS[status]}" for status in ORDER]
     return f"{report.status}: {', '.join(counts)}"
@@ -90,7 +90,7 @@ def html(report: Report, examined: ExaminedData | None) -> str:
     templates = html_pages.templates("mezzotint.tasks.doctor", visible=escape_line)
     return templates.get_template("doctor.html").render(
         title="Data" if examined is not None else "This machine", report=report, labels=_LABELS, shown=_ON_PAGE,
-        counts=closing(report).partition(": ")[2], thumbnail=thumbnail, bars=_bars,
+        counts=format_closing_line(report).partition(": ")[2], thumbnail=thumbnail, bars=_bars,
     )  # fmt: skip
 
 

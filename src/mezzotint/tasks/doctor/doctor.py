@@ -36,17 +36,17 @@ def run(arguments: Sequence[str]) -> int:
     for data that cannot be opened at all.
     """
     line = command_line.parse(arguments, "doctor")
-    processes = line.whole("--processes", 1)
-    where, replaces = line.path("--html"), REPLACE.name in line
-    if where is not None:
-        durable.refuse_taken(where, replaces=replaces)  # before the work
+    processes = line.get_integer("--processes", 1)
+    html_path, replaces = line.get_path("--html"), REPLACE.name in line
+    if html_path is not None:
+        durable.refuse_taken(html_path, replaces=replaces)  # before the work
     examined: ExaminedData | None = None
     if line.plain:
         report, examined = examine(*_settle_seeds(read(line.plain)), () if processes is None else (processes,))
     else:
         report = _machine.report(os.environ, resolve_paths(read_text("schema: 1\n")).data.cache.path.expanduser())
-    if where is not None:
-        durable.write_new(where, _report.html(report, examined), replaces=replaces)
+    if html_path is not None:
+        durable.write_new(html_path, _report.html(report, examined), replaces=replaces)
     if "--json" in line:
         print(json.dumps(report.document(), indent=1, ensure_ascii=False))
     else:
@@ -56,8 +56,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def read(plain: Sequence[str]) -> Reading:
     """The recipe from the arguments, or a recipe for the folders of images that they name, with settings."""
-    sources = [word for word in plain if not command_line.is_setting(word)]
-    settings = [word for word in plain if command_line.is_setting(word)]
+    sources = [argument for argument in plain if not command_line.is_setting(argument)]
+    settings = [argument for argument in plain if command_line.is_setting(argument)]
     if not sources or not all(map(is_data, sources)):
         name, *others = plain
         try:
@@ -67,7 +67,7 @@ def read(plain: Sequence[str]) -> Reading:
                 raise
             raise RecipeError(f"there is no folder {name}, and {error.message}", code="E1011") from None
         return hub.with_folders(continuing.with_run(reading), insist=False)
-    if not any(word.startswith("data.format=") for word in settings):
+    if not any(argument.startswith("data.format=") for argument in settings):
         settings += _format_of(Path(sources[0]).expanduser())
     paths = [source if is_remote(source) else str(Path(source).expanduser().absolute()) for source in sources]
     return read_text(f"schema: 1\ndata: {{path: {json.dumps(paths)}}}\n", sources[0], settings)

@@ -40,12 +40,12 @@ def with_first_frames(
 def refuse_first_frames(family: ModelFamily, requests: Sequence[Request]) -> None:
     """Raises RecipeError E1480 if no clip can start from an image."""
     if not family.takes_first_frame:
-        why = "this model has one noise level for a whole clip and does not support first-frame conditioning"
+        reason = "this model has one noise level for a whole clip and does not support first-frame conditioning"
     elif any(request.size.frames < 2 for request in requests):
-        why = "an image has no following frames; set sample.clip.frames"
+        reason = "an image has no following frames; set sample.clip.frames"
     else:
         return
-    raise RecipeError(f"sample.clip.first_frame: {why}; leave it out", code="E1480")
+    raise RecipeError(f"sample.clip.first_frame: {reason}; leave it out", code="E1480")
 
 
 def pixels_of(path: Path, size: Size, data: DataSettings, setting: str) -> Tensor:

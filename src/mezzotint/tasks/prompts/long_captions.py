@@ -20,10 +20,10 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.settings.sections.captions import CaptionSettings
 
 _LOOKED_AT = 2000  # captions; some tenths of a second
-_MANY = 500
+_CHUNK_SIZE = 500
 _VERSION = 1
 _MEASURED = 20_000
-_KEPT = 64  # results in one memo
+_MAX_RESULTS = 64  # results in one memo
 
 
 def token_lengths(
@@ -36,7 +36,7 @@ def token_lengths(
     counts: list[int] = []
     limit = 0
     try:
-        for chunk in np.array_split(rows, max(1, -(-len(rows) // _MANY))):
+        for chunk in np.array_split(rows, max(1, -(-len(rows) // _CHUNK_SIZE))):
             texts = [(*catalogue.captions(row), "")[0] for row in chunk.tolist()]
             lengths, limit = family.token_counts([without_changes(text, changes) for text in texts])
             counts += lengths
@@ -57,7 +57,7 @@ def count_truncated(
     if lost is None:
         lost = _count(family, catalogue, changes)
         if known_by and lost is not None:
-            catalogue.memo.put("lost words", key, json.dumps(asdict(lost)).encode("ascii"), keep=_KEPT)
+            catalogue.memo.put("lost words", key, json.dumps(asdict(lost)).encode("ascii"), keep=_MAX_RESULTS)
     return lost
 
 
@@ -75,7 +75,7 @@ def _count(family: ModelFamily, catalogue: Catalogue, changes: Changes) -> LostW
         chosen = np.unique(np.linspace(0, len(numbers) - 1, min(len(numbers), _LOOKED_AT)).astype(np.int64))
         tokens: dict[int, int] = {}
         cut = 0
-        for chunk in np.array_split(chosen, max(1, -(-len(chosen) // _MANY))):
+        for chunk in np.array_split(chosen, max(1, -(-len(chosen) // _CHUNK_SIZE))):
             lost = family.lost_tokens([without_changes(catalogue.caption(i), changes) for i in numbers[chunk].tolist()])
             for row, count in zip(rows[chunk].tolist(), lost, strict=True):
                 if count:
@@ -90,5 +90,5 @@ def _bytes_that_fit(family: ModelFamily) -> int:
     """Bytes below which a caption always fits: the encoder's token limit, computed from what it truncates of very long
     texts of one-token words."""
     half, whole = family.lost_tokens(["a " * 2000, "a " * 4000])
-    each = (whole - half) // 2000
-    return 4000 * each - whole if whole else 8000
+    bytes_per_token = (whole - half) // 2000
+    return 4000 * bytes_per_token - whole if whole else 8000

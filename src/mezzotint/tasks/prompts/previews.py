@@ -56,7 +56,7 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
 def require_drawable(recipe: Recipe, objective: Objective, family: ModelFamily) -> None:
     """Raises RecipeError for previews that the model cannot sample: E1070 by solver, E1220 by guidance."""
     sample = recipe.sample
-    check_solver(sample.solver, objective.schedule, objective.parameterization.solved, sample)
+    check_solver(sample.solver, objective.schedule, objective.parameterization.solver_prediction, sample)
     for scale in sample.guidance:
         family.refuse_guidance(scale)
 
@@ -163,7 +163,7 @@ class PreviewPrompts:
         file = _read(self._recipe)
         for line in file.lines:
             self._size(line, file)
-        schedule, kind = self._model.objective.schedule, self._model.objective.parameterization.solved
+        schedule, kind = self._model.objective.schedule, self._model.objective.parameterization.solver_prediction
         solvers: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
         for name in sorted({name for name in solvers if name is not None}):
             check_solver(name, schedule, kind, self._recipe.sample)

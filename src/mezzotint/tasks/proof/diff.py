@@ -13,7 +13,7 @@ from mezzotint.reports import data_report
 from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.reading.read import read
-from mezzotint.settings.resume_rules import differences
+from mezzotint.settings.resume_rules import find_differences
 from mezzotint.tasks.proof import manifest
 from mezzotint.tasks.reading import command_line
 
@@ -37,15 +37,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def compare_runs(first: RunFolder, second: RunFolder) -> dict[str, Any]:
     """What differs, by kind: settings, data, weights, versions, determinism; and the first step whose loss differs."""
-    one, other = manifest.read(first.path), manifest.read(second.path)
+    first_manifest, second_manifest = manifest.read(first.path), manifest.read(second.path)
     recipe = read(str(second.recipe)).recipe
-    settings = differences(read(str(first.recipe)).recipe.model_dump(mode="json", by_alias=True), recipe)
+    settings = find_differences(read(str(first.recipe)).recipe.model_dump(mode="json", by_alias=True), recipe)
     return {
-        "settings": {each.path: [each.old, each.new] for each in settings},
-        "data": _data(first, second) if one["data"] != other["data"] else {},
-        "weights": _pairs(one["weights"], other["weights"]),
-        "versions": _pairs(_flat(one["environment"]), _flat(other["environment"])),
-        "determinism": _pairs(one["determinism"], other["determinism"]),
+        "settings": {change.path: [change.old, change.new] for change in settings},
+        "data": _data(first, second) if first_manifest["data"] != second_manifest["data"] else {},
+        "weights": _pairs(first_manifest["weights"], second_manifest["weights"]),
+        "versions": _pairs(_flatten(first_manifest["environment"]), _flatten(second_manifest["environment"])),
+        "determinism": _pairs(first_manifest["determinism"], second_manifest["determinism"]),
         "loss": _first_step(first, second),
     }
 
@@ -61,24 +61,26 @@ def _digests(folder: RunFolder) -> dict[str, str]:
     return {f"{line.get('set', '')}{line['id']}": line["sha256"] for line in lines if "sha256" in line}
 
 
-def _pairs(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
-    names = sorted({*one, *other})
-    return {name: [one.get(name), other.get(name)] for name in names if one.get(name) != other.get(name)}
+def _pairs(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
+    names = sorted({*first, *second})
+    return {name: [first.get(name), second.get(name)] for name in names if first.get(name) != second.get(name)}
 
 
-def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def _flatten(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in tree.items():
-        flat |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
+        flat |= _flatten(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
     return flat
 
 
 def _first_step(first: RunFolder, second: RunFolder) -> dict[str, Any]:
     """The first logged step of both runs whose losses are not bitwise identical; None if there is none."""
-    one, other = ({line["step"]: line["loss"] for line in read_metrics(run).steps} for run in (first, second))
-    common = sorted(one.keys() & other.keys())
-    step = next((step for step in common if one[step] != other[step]), None)
-    losses = None if step is None else [one[step], other[step]]
+    first_losses, second_losses = (
+        {line["step"]: line["loss"] for line in read_metrics(run).steps} for run in (first, second)
+    )
+    common = sorted(first_losses.keys() & second_losses.keys())
+    step = next((step for step in common if first_losses[step] != second_losses[step]), None)
+    losses = None if step is None else [first_losses[step], second_losses[step]]
     return {"steps": len(common), "first_step": step, "losses": losses}
 
 
@@ -101,6 +103,6 @@ def _of_data(data: dict[str, Any]) -> str:
         return "the same"
     if data["captions"]:
         return "captions, repeats or weights differ; images are the same"
-    more = ", …" if data["samples"] > _SAMPLES else ""
+    ellipsis = ", …" if data["samples"] > _SAMPLES else ""
     count = "1 sample differs" if data["samples"] == 1 else f"{data['samples']:,} samples differ"
-    return f"{count}: {', '.join(data['first'])}{more}"
+    return f"{count}: {', '.join(data['first'])}{ellipsis}"

@@ -83,7 +83,7 @@ def shards(catalogue: Catalogue) -> dict[str, str]:
         catalogue.key_hash, catalogue.digest, catalogue.caption_checks(np.arange(num, dtype=np.int32)),
         catalogue.repeats, catalogue.weight,
     )  # fmt: skip
-    flat = np.concatenate([np.ascontiguousarray(one).view(np.uint8).reshape(num, -1) for one in columns], axis=1)
+    flat = np.concatenate([np.ascontiguousarray(column).view(np.uint8).reshape(num, -1) for column in columns], axis=1)
     which = shard_of(catalogue.key_hash, count)
     order = np.lexsort((catalogue.key_hash, which))
     starts = np.flatnonzero(np.diff(which[order], prepend=-1))
@@ -99,8 +99,8 @@ def shards_at_start(catalogue: Catalogue) -> dict[str, str]:
     if len(catalogue) < catalogues.MANY:
         return shards(catalogue)
     key = (RUN_SCHEMA, catalogue.fingerprint)
-    if isinstance(known := catalogue.memo.get_json("shards", key), dict):
-        return known
+    if isinstance(stored := catalogue.memo.get_json("shards", key), dict):
+        return stored
     computed = shards(catalogue)
     catalogue.memo.put("shards", key, json.dumps(computed).encode("ascii"), keep=1)
     return computed

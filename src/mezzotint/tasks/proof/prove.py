@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     runs fails, with its error.
     """
     reading, line = parse_with(arguments, "prove")
-    processes = line.whole("--processes", 1) or 1
+    processes = line.get_integer("--processes", 1) or 1
     if Launch.read().world_size > 1:
         raise CheckpointError(
             "mezzotint prove starts its own processes; start it without a launcher, and with --processes=N for several",
@@ -55,10 +55,10 @@ def run(arguments: Sequence[str]) -> int:
     for sentence in sentences:
         print(escape_line(sentence), flush=True)
     reading = replace(reading, recipe=one_seed)  # the same seed for both runs
-    place = folder_of(reading, reading.recipe)
+    run_folder = folder_of(reading, reading.recipe)
     with ExitStack() as stack:
-        stack.callback(durable.drop_empty, durable.make_folders(place.parent))
-        scratch = stack.enter_context(durable.scratch_beside(place))
+        stack.callback(durable.drop_empty, durable.make_folders(run_folder.parent))
+        scratch = stack.enter_context(durable.temporary_folder(run_folder))
         runs = {name: _as_proof(reading, scratch / name) for name in ("whole", "parted")}
         _require_success("the uninterrupted run", _run_forked(lambda: _train_recipe(runs["whole"]), processes))
         errors = scratch / "killed.txt"
@@ -69,8 +69,8 @@ def run(arguments: Sequence[str]) -> int:
         _require_success("the resumed run", _run_forked(lambda: _train_recipe(runs["parted"]), processes))
         identical = compare_runs(*(RunFolder(scratch / name) for name in runs))
     of = f" of {processes} processes" if processes > 1 else ""
-    what = f"{STEPS} steps{of} without interruption, and killed in step {KILLED} and resumed from step {SAVED},"
-    print(escape_line(f"{reading.name}: {what}"))
+    summary = f"{STEPS} steps{of} without interruption, and killed in step {KILLED} and resumed from step {SAVED},"
+    print(escape_line(f"{reading.name}: {summary}"))
     print(f"are bitwise identical: {identical}; {time.monotonic() - started:.0f} s")
     return 0
 
@@ -105,7 +105,7 @@ def _run_forked(work: Callable[[], None], processes: int, errors: Path | None = 
         child = os.fork()
         if not child:
             if processes > 1:
-                launch.take_place(rank, processes, port)
+                launch.set_launch_variables(rank, processes, port)
             _run_and_exit(work, errors)
         children.append(child)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
@@ -130,41 +130,41 @@ def _run_and_exit(work: Callable[[], None], errors: Path | None) -> NoReturn:
         os._exit(status)
 
 
-def _require_success(what: str, status: int) -> None:
+def _require_success(subject: str, status: int) -> None:
     if status:
-        raise CheckpointError(f"{what} ended with status {status}, which proves nothing", code="E1518")
+        raise CheckpointError(f"{subject} ended with status {status}, which proves nothing", code="E1518")
 
 
-def compare_runs(one: RunFolder, other: RunFolder) -> str:
+def compare_runs(first: RunFolder, second: RunFolder) -> str:
     """Counts what is identical. Raises CheckpointError E1517 naming the first step or tensor that differs."""
     losses = [
         {line["step"]: (line["loss"], line["norm"], line["samples_digest"]) for line in read_metrics(run).steps}
-        for run in (one, other)
+        for run in (first, second)
     ]
     for step in sorted({*losses[0], *losses[1]}):
         if losses[0].get(step) != losses[1].get(step):
-            raise _differs(f"step {step} has {losses[0].get(step)} and {losses[1].get(step)}")
-    ends = [state.newest_valid(run.checkpoints).path for run in (one, other)]
+            raise _difference_error(f"step {step} has {losses[0].get(step)} and {losses[1].get(step)}")
+    ends = [state.newest_valid(run.checkpoints).path for run in (first, second)]
     if None in ends:
         raise CheckpointError("a run has no checkpoint, which proves nothing", code="E1518")
     tensors = [state.read(path).tensors for path in ends if path is not None]
     for name in sorted({*tensors[0], *tensors[1]}):
-        pair = [each.get(name) for each in tensors]
+        pair = [checkpoint_tensors.get(name) for checkpoint_tensors in tensors]
         if pair[0] is None or pair[1] is None or not _is_identical(pair[0], pair[1]):
-            raise _differs(f"the tensor {name} differs")
+            raise _difference_error(f"the tensor {name} differs")
     return f"{len(losses[0])} losses and norms, {len(tensors[0])} tensors"
 
 
-def _is_identical(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.dtype != other.dtype or one.shape != other.shape:
+def _is_identical(first: torch.Tensor, second: torch.Tensor) -> bool:
+    if first.dtype != second.dtype or first.shape != second.shape:
         return False
-    bits = [each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
+    bits = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (first, second)]
     return torch.equal(*bits)
 
 
-def _differs(what: str) -> CheckpointError:
+def _difference_error(difference: str) -> CheckpointError:
     return CheckpointError(
-        f"a run that is killed and resumed differs from the uninterrupted run: {what}; set run.deterministic=true, and "
-        "report it if that is not enough",
+        f"a run that is killed and resumed differs from the uninterrupted run: {difference}; set "
+        "run.deterministic=true, and report it if that is not enough",
         code="E1517",
     )

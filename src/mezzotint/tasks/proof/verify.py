@@ -38,9 +38,9 @@ def run(arguments: Sequence[str]) -> int:
 def verify(folder: RunFolder) -> Iterator[str]:
     """Checks the recipe, the checkpoints, the weights and the data, and yields a line for each that is unchanged.
     Raises as `run`."""
-    known = manifest.read(folder.path)
-    if durable.sha256(folder.recipe) != known["recipe"]:
-        raise _differs(
+    recorded = manifest.read(folder.path)
+    if durable.sha256(folder.recipe) != recorded["recipe"]:
+        raise _difference_error(
             f"{folder.recipe}: has changed since the run wrote it", "restore it from a backup, or start the run again"
         )
     yield f"recipe       {folder.recipe}"
@@ -48,58 +48,64 @@ def verify(folder: RunFolder) -> Iterator[str]:
     for path in checkpoints:
         reason = state.find_damage(path)
         if reason is not None:
-            raise _differs(f"{path}: {reason}", "the run resumes from the one before")
+            raise _difference_error(f"{path}: {reason}", "the run resumes from the one before")
     yield f"checkpoints  {len(checkpoints)} intact"
     recipe = resolve_paths(read(str(folder.recipe)))
-    now = manifest.weights(recipe, assemble.open_files(recipe))
-    for part, digest in known["weights"].items():
-        if now.get(part) != digest:
-            raise _differs(f"model.path: {part} is not the one that the run started from", "put it back")
-    yield f"weights      {', '.join(known['weights'])}"
+    current = manifest.weights(recipe, assemble.open_files(recipe))
+    for part, digest in recorded["weights"].items():
+        if current.get(part) != digest:
+            raise _difference_error(f"model.path: {part} is not the one that the run started from", "put it back")
+    yield f"weights      {', '.join(recorded['weights'])}"
     with tempfile.TemporaryDirectory(prefix="mezzotint-verify-") as scratch:  # the run's disk may be read-only
         catalogue = catalogues.build(recipe.data, Path(scratch))  # decoded again, not read from the run's index
-        _compare_data(known["data"], catalogue, folder)
+        _compare_data(recorded["data"], catalogue, folder)
         yield f"data         {len(catalogue)} samples"
-    yield from _of_machine(known["environment"], recipe)
+    yield from _compare_machine(recorded["environment"], recipe)
 
 
-def _compare_data(known: dict[str, Any], catalogue: Catalogue, folder: RunFolder) -> None:
-    now = manifest.shards(catalogue) if len(catalogue) else {}
-    if len(catalogue) == known["samples"] and now == known["shards"]:
-        if catalogue.fingerprint != known["fingerprint"]:
-            raise _differs("data: settings of single samples, or images joined to clips, differ", "put them back")
+def _compare_data(recorded: dict[str, Any], catalogue: Catalogue, folder: RunFolder) -> None:
+    current = manifest.shards(catalogue) if len(catalogue) else {}
+    if len(catalogue) == recorded["samples"] and current == recorded["shards"]:
+        if catalogue.fingerprint != recorded["fingerprint"]:
+            raise _difference_error(
+                "data: settings of single samples, or images joined to clips, differ", "put them back"
+            )
         return
-    count = manifest.shard_count(known["samples"])
-    of_same_count = now if manifest.shard_count(len(catalogue)) == count else {}
+    count = manifest.shard_count(recorded["samples"])
+    of_same_count = current if manifest.shard_count(len(catalogue)) == count else {}
     before = {line["id"]: line["sha256"] for line in outside.read_lines(folder.path / data_report.FILE)
               if "sha256" in line and "set" not in line}  # fmt: skip
     after = {key: catalogue.digest[row].tobytes().hex() for row, key in enumerate(catalogue.keys())}
     for key in sorted({*before, *after}):
         if before.get(key) != after.get(key):
-            what = (
+            change = (
                 "is new" if key not in before else "is gone, or no longer used" if key not in after else "has changed"
             )
-            raise _differs(f"data: {key} {what}", "put it back")
+            raise _difference_error(f"data: {key} {change}", "put it back")
     for key in sorted(after):
         shard = f"{int(manifest.shard_of(np.uint64(draws.text_key(key)), count)):03x}"
-        if of_same_count.get(shard) != known["shards"].get(shard):
-            raise _differs(
+        if of_same_count.get(shard) != recorded["shards"].get(shard):
+            raise _difference_error(
                 f"data: captions, repeats or weight of {key}, or of one of its shard, differ", "put them back"
             )
-    raise _differs("data: is a different data set", "put it back")
+    raise _difference_error("data: is a different data set", "put it back")
 
 
-def _of_machine(known: dict[str, Any], recipe: Recipe) -> Iterator[str]:
+def _compare_machine(recorded: dict[str, Any], recipe: Recipe) -> Iterator[str]:
     from mezzotint.runtimes.base import Launch, open_runtime
     from mezzotint.tasks.train.run_files import environment
 
     launch = Launch()
     runtime = open_runtime(recipe.run, launch)
-    now = environment(runtime, launch)
+    current = environment(runtime, launch)
     runtime.close()
-    changed = [f"{name}: {known[name]} → {now[name]}" for name in known if name in now and known[name] != now[name]]
+    changed = [
+        f"{name}: {recorded[name]} → {current[name]}"
+        for name in recorded
+        if name in current and recorded[name] != current[name]
+    ]
     yield f"machine      {'; '.join(changed) or 'unchanged'}" + (" (results may not be bit-exact)" if changed else "")
 
 
-def _differs(what: str, remedy: str) -> CheckpointError:
-    return CheckpointError(f"{what}; {remedy}", code="E1516")
+def _difference_error(problem: str, remedy: str) -> CheckpointError:
+    return CheckpointError(f"{problem}; {remedy}", code="E1516")

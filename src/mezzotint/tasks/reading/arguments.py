@@ -1,4 +1,4 @@
-"""Turns the words after a command into a recipe: `RECIPE key=value …`, or `--as NAME -- …` with the command line of
+"""Turns the arguments of a command into a recipe: `RECIPE key=value …`, or `--as NAME -- …` with the command line of
 another trainer; and translates the command line of another trainer's tool."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PACKAGES = ("torch", "bitsandbytes", "pytorch_optimizer")
 def parse(arguments: Sequence[str], command: str) -> Reading:
     """The recipe of `RECIPE key=value …`, or of `--as NAME [key=value …] -- …`.
 
-    arguments: the words after the command. Raises RecipeError: E1012 for a missing recipe and as `command_line.parse`,
+    arguments: those after the command. Raises RecipeError: E1012 for a missing recipe and as `command_line.parse`,
     E1015 for an unknown dialect, and whatever `read` or the dialect reports.
     """
     return parse_with(arguments, command)[0]
@@ -33,7 +33,7 @@ def parse_with(arguments: Sequence[str], command: str) -> tuple[Reading, Command
     reading = replace(_read(line), packages=line.packages, replaces=REPLACE.name in line)
     problems = list(_packages_not_allowed(reading))
     if problems:
-        raise RecipeError(reading.name, problems=reading.placed(problems))
+        raise RecipeError(reading.name, problems=reading.add_lines(problems))
     return reading, line
 
 
@@ -49,7 +49,7 @@ def preflight(arguments: Sequence[str], command: Command) -> tuple[list[str], Ma
     line = command_line.parse(arguments, command.name)
     if line.dialect is None or not command.has_tools:
         return list(arguments), {}
-    return foreign.equivalent_arguments(command.name, line.dialect, line.foreign, line.written(leaving=[AS.name]))
+    return foreign.equivalent_arguments(command.name, line.dialect, line.foreign, line.to_arguments(leaving=[AS.name]))
 
 
 def _packages_not_allowed(reading: Reading) -> Iterator[Problem]:
@@ -61,19 +61,19 @@ def _packages_not_allowed(reading: Reading) -> Iterator[Problem]:
             continue
         package = rule.imported_class.partition(".")[0]
         if package not in (*PACKAGES, *reading.packages):
-            what = f"{rule.imported_class} is in the package {package}, which a recipe alone cannot import"
+            problem = f"{rule.imported_class} is in the package {package}, which a recipe cannot import by itself"
             remedy = f"if you trust it, add {ALLOW.name} {package} to the command line"
-            yield Problem(f"{where}.class_name", what, remedy, "E1161")
+            yield Problem(f"{where}.class_name", problem, remedy, "E1161")
 
 
 def _read(line: CommandLine) -> Reading:
     name, plain = line.command.name, line.plain
     if line.dialect is not None:
-        place = foreign.launch_facts(Launch.read(), line.whole("--processes", 1))
+        launched = foreign.launch_facts(Launch.read(), line.get_integer("--processes", 1))
         return hub.with_folders(
-            continuing.with_run(foreign.read_command_line(line.dialect, line.foreign, plain, place)), insist=True
+            continuing.with_run(foreign.read_command_line(line.dialect, line.foreign, plain, launched)), insist=True
         )
     if not plain or "=" in plain[0]:
-        what = f"{plain[0]!r} is in the place of the recipe" if plain else "no recipe is given"
-        raise line.wrong(f"{what}; write mezzotint {name} RECIPE.yaml [key=value …]")
+        problem = f"{plain[0]!r} is where the recipe is expected" if plain else "no recipe is given"
+        raise line.usage_error(f"{problem}; write mezzotint {name} RECIPE.yaml [key=value …]")
     return hub.with_folders(continuing.with_run(continuing.read_source(plain[0], plain[1:])), insist=False)

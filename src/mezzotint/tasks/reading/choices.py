@@ -59,18 +59,18 @@ def _seeds(
     sentences: list[str] = []
     seeds: dict[str, int] = {}
     whose = "this run's" if is_run or recorded else "a new run draws another; here, the"
-    how = "kept" if recorded else "drawn just now"
+    verb = "kept" if recorded else "drawn just now"
     if recipe.run.seed == -1:
         seed = recorded["run"]["seed"] if recorded else secrets.randbelow(2**30)
         seeds["run.seed"] = int(share(str(seed)))
-        sentences.append(f"run.seed is -1: {whose} seed is {seeds['run.seed']}, {how}")
+        sentences.append(f"run.seed is -1: {whose} seed is {seeds['run.seed']}, {verb}")
     if recipe.sample.seed == -1:
         seed = seeds.get("run.seed", secrets.randbelow(2**31))
         if recorded:
             seed = recorded.get("sample", {}).get("seed", 0)
             seed = recorded["run"]["seed"] if seed == -1 else seed
         seeds["sample.seed"] = int(share(str(seed)))
-        sentences.append(f"sample.seed is -1: {whose} previews have seed {seeds['sample.seed']}, {how}")
+        sentences.append(f"sample.seed is -1: {whose} previews have seed {seeds['sample.seed']}, {verb}")
     return seeds, sentences
 
 
@@ -80,18 +80,17 @@ def _optimizers(
     """The optimizer settings with every open choice made, and a sentence and the kind of each."""
     before = recorded["optim"] if recorded else {}
     by_part = {"": recipe.optim.optimizer, **recipe.optim.part_optimizer}
-    chosen = {part: one.choose_kind(device, _kind(before, part)) for part, one in by_part.items()}
+    chosen = {part: optimizer.choose_kind(device, _kind(before, part)) for part, optimizer in by_part.items()}
     sentences: list[str] = []
     kinds: dict[str, str] = {}
-    for part, one in by_part.items():
-        if one.is_open:
+    for part, optimizer in by_part.items():
+        if optimizer.is_open:
             path = f"optim.part_optimizer.{part}.kind" if part else "optim.optimizer.kind"
             kinds[path] = chosen[part].kind
             setting = f"{path} ({origin[path]})" if path in origin else path
-            kept = f"this run's is {chosen[part].kind}, kept"
-            sentences.append(
-                f"{setting} is {one.kind}: {kept if recorded else one.settled_words(chosen[part], device)}"
-            )
+            kept_kind = f"this run's is {chosen[part].kind}, kept"
+            reason = kept_kind if recorded else optimizer.explain_choice(chosen[part], device)
+            sentences.append(f"{setting} is {optimizer.kind}: {reason}")
     if not kinds:
         return {}, sentences, kinds
     return {"optim.optimizer": chosen.pop(""), "optim.part_optimizer": chosen}, sentences, kinds

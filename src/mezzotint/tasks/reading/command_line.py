@@ -1,8 +1,8 @@
-"""The words after a command: names and settings, options with their values, and the command line of another trainer.
+"""The arguments of a command: names and settings, options with their values, and the command line of another trainer.
 
 argparse reads the options (`parser.py`), by its usual rules: `--option value` and `--option=value`, no abbreviations.
-Hyphens and underscores are the same, and options and other words may be in any order. After `--` every word belongs to
-the foreign command line. The table of commands is `commands.py`.
+Hyphens and underscores are the same, and options and other arguments may be in any order. After `--` every argument
+belongs to the foreign command line. The table of commands is `commands.py`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mezzotint.tasks.reading.parser import read_options
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """The words after a command. plain: names, then settings, each in order. options: with their values, "" for a flag.
-    foreign: what follows `--`."""
+    """The arguments of a command. plain: names, then settings, each in order. options: with their values, "" for a
+    flag. foreign: what follows `--`."""
 
     command: Command
     plain: tuple[str, ...] = ()
@@ -34,29 +34,29 @@ class CommandLine:
     def __contains__(self, name: str) -> bool:
         return any(option.name == name for option, _ in self.options)
 
-    def all(self, name: str) -> list[str]:
+    def get_all(self, name: str) -> list[str]:
         """The values of an option that may be given several times."""
         return [value for option, value in self.options if option.name == name]
 
     def get(self, name: str) -> str | None:
         """The value of an option, None without one."""
-        return next(iter(self.all(name)), None)
+        return next(iter(self.get_all(name)), None)
 
-    def path(self, name: str) -> Path | None:
+    def get_path(self, name: str) -> Path | None:
         """The path that an option names, with `~` expanded."""
         text = self.get(name)
         return None if text is None else Path(text).expanduser()
 
-    def whole(self, name: str, least: int) -> int | None:
+    def get_integer(self, name: str, least: int) -> int | None:
         """The integer value of an option. Raises RecipeError E1012 for anything else, and below `least`."""
         text = self.get(name)
         if text is None:
             return None
         if not (text.isascii() and text.isdecimal() and least <= int(text) <= 10**9):
-            raise self.wrong(f"{name} is a whole number of at least {least}, got {text!r}")
+            raise self.usage_error(f"{name} is a whole number of at least {least}, got {text!r}")
         return int(text)
 
-    def number(self, name: str) -> float | None:
+    def get_float(self, name: str) -> float | None:
         """The float value of an option. Raises RecipeError E1012 for anything else."""
         text = self.get(name)
         try:
@@ -64,7 +64,7 @@ class CommandLine:
         except ValueError:
             value = math.nan
         if value is not None and not math.isfinite(value):
-            raise self.wrong(f"{name} is a number, got {text!r}")
+            raise self.usage_error(f"{name} is a number, got {text!r}")
         return value
 
     @property
@@ -75,28 +75,28 @@ class CommandLine:
     @property
     def packages(self) -> tuple[str, ...]:
         """The values of `--allow-package`, each once."""
-        names = (name for value in self.all(ALLOW.name) for name in value.split(","))
+        names = (name for value in self.get_all(ALLOW.name) for name in value.split(","))
         return tuple(dict.fromkeys(filter(None, names)))
 
-    def written(self, *, leaving: Sequence[str] = ()) -> list[str]:
-        """The words to type, without the options named in `leaving`, the foreign command line at the end."""
-        kept = [(option, value) for option, value in self.options if option.name not in leaving]
-        dialect = [word for option, value in kept if option is AS for word in (AS.name, value)]
-        ours = [f"{one.name}={value}" if one.takes_value else one.name for one, value in kept if one is not AS]
+    def to_arguments(self, *, leaving: Sequence[str] = ()) -> list[str]:
+        """The arguments to type, without the options named in `leaving`, the foreign command line at the end."""
+        options = [(option, value) for option, value in self.options if option.name not in leaving]
+        dialect = [argument for option, value in options if option is AS for argument in (AS.name, value)]
+        ours = [f"{opt.name}={value}" if opt.takes_value else opt.name for opt, value in options if opt is not AS]
         return [*dialect, *self.plain, *ours, *(["--", *self.foreign] if dialect else [])]
 
-    def wrong(self, what: str) -> RecipeError:
+    def usage_error(self, problem: str) -> RecipeError:
         """The error E1012 for this command line."""
-        return self.command.wrong(what)
+        return self.command.usage_error(problem)
 
 
 def parse(arguments: Sequence[str], name: str) -> CommandLine:
-    """Parses the words after a command.
+    """Parses the arguments of a command.
 
     Raises RecipeError E1012 for an unknown option, with what to write instead; for a missing or unexpected value, or an
     option given twice; for `--` without `--as NAME` and the other way round; and for a wrong number of names.
     """
-    command = next(each for each in COMMANDS if each.name == name)
+    command = next(candidate for candidate in COMMANDS if candidate.name == name)
     end = arguments.index("--") if "--" in arguments else len(arguments)
     parsed, plain = Namespace(options=[], settings=[]), list(arguments[:end])
     if not command.flags_are_names:
@@ -105,24 +105,24 @@ def parse(arguments: Sequence[str], name: str) -> CommandLine:
         plain = [*(name for name in names if not is_setting(name)), *settings]
     line = CommandLine(command, tuple(plain), tuple(parsed.options), tuple(arguments[end + 1 :]))
     if (line.dialect is None) != (end == len(arguments)):
-        what = "-- needs --as NAME" if line.dialect is None else "--as needs the foreign command line after --"
-        raise line.wrong(f"{what}; write mezzotint {name} --as NAME -- THE LINE AS IT IS")
+        problem = "-- needs --as NAME" if line.dialect is None else "--as needs the foreign command line after --"
+        raise line.usage_error(f"{problem}; write mezzotint {name} --as NAME -- THE LINE AS IT IS")
     least, most = command.names
     if not least <= len(plain) <= most and not (line.dialect is not None and command.has_tools):
         write = f"write {f'mezzotint {name} {command.form}'.rstrip()}"
         count = f"got {len(plain)} name{'s' if len(plain) != 1 else ''}"
-        raise line.wrong(f"{write}; {count}" if plain else f"no name is given; {write}")
+        raise line.usage_error(f"{write}; {count}" if plain else f"no name is given; {write}")
     return line
 
 
 def _read_options(command: Command, ours: list[str], parsed: Namespace) -> list[str]:
-    """Reads the options into a namespace and returns the other words."""
+    """Reads the options into a namespace and returns the other arguments."""
     rest = read_options(command, ours, parsed)
-    unknown = next((word for word in rest if word.startswith("-") and word != "-"), None)
+    unknown = next((argument for argument in rest if argument.startswith("-") and argument != "-"), None)
     if unknown is None:
         return rest
     flag, sign, text = unknown.partition("=")
-    names = [word for word in rest if not word.startswith("-") and "=" not in word]
+    names = [argument for argument in rest if not argument.startswith("-") and "=" not in argument]
     follower = next(iter(ours[ours.index(unknown) + 1 :]), "--")
     if sign or follower.startswith("--") or "=" in follower or names == [follower]:  # the only name is the recipe
         raise hints.unknown_option(flag, text if sign else None, names, command)

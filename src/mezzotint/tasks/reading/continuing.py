@@ -121,7 +121,11 @@ def _with_schedules(reading: Reading, first_recipe: Recipe) -> Reading:
     defaults may have changed since."""
     optim = reading.recipe.optim
     is_default = reading.origin.get("optim.schedule.kind", "").startswith("default of")
-    mine = {part: one for part, one in first_recipe.optim.part_schedule.items() if part in reading.recipe.model.train}
+    mine = {
+        part: schedule
+        for part, schedule in first_recipe.optim.part_schedule.items()
+        if part in reading.recipe.model.train
+    }
     if optim.part_schedule or not is_default or optim.schedule != first_recipe.optim.schedule:
         return reading
     return replace(reading, recipe=with_values(reading.recipe, {"optim.part_schedule": mine}))

@@ -30,8 +30,8 @@ def find_dialect(name: str) -> Translator:
     if name.replace("_", "-") not in registry.names("dialects"):
         raise RecipeError(registry.unknown_choice("dialects", name), code="E1015")
     module = registry.find("dialects", name)
-    known: Translator = module.DIALECTS[name.replace("_", "-")] if hasattr(module, "DIALECTS") else module.DIALECT
-    return known
+    dialect: Translator = module.DIALECTS[name.replace("_", "-")] if hasattr(module, "DIALECTS") else module.DIALECT
+    return dialect
 
 
 def launch_facts(launch: Launch, processes: int | None = None) -> Launched:
@@ -41,10 +41,10 @@ def launch_facts(launch: Launch, processes: int | None = None) -> Launched:
     return Launched(processes or launch.world_size, launch.mixed_precision, launcher)
 
 
-def translate(name: str, arguments: Sequence[str], place: Launched) -> Translation:
+def translate(name: str, arguments: Sequence[str], launched: Launched) -> Translation:
     """Translates a foreign command line, and checks that its recipe is valid; a line that starts several processes as
     if they were running. Raises RecipeError with the names of the foreign line."""
-    translated = find_dialect(name).translate(arguments, place, ahead=True)
+    translated = find_dialect(name).translate(arguments, launched, ahead=True)
     _read(name, translated, ())
     return translated
 
@@ -52,12 +52,14 @@ def translate(name: str, arguments: Sequence[str], place: Launched) -> Translati
 def equivalent_arguments(
     verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The words after our command that do the same as a foreign command line, and the foreign flags by our options,
-    settings and file names. Prints the notes. ours: words and options that override it. Raises RecipeError with the
+    """The arguments of our command that do the same as a foreign command line, and the foreign flags by our options,
+    settings and file names. Prints the notes. ours: arguments that override it. Raises RecipeError with the
     names of the foreign line."""
-    theirs, notes, flags = find_dialect(name).words(verb, arguments)
-    overridden = {word.partition("=")[0].removesuffix("+") for word in ours}
-    theirs = [word for word in theirs if not (word.startswith("--") and word.partition("=")[0] in overridden)]
+    theirs, notes, flags = find_dialect(name).translate_tool(verb, arguments)
+    overridden = {argument.partition("=")[0].removesuffix("+") for argument in ours}
+    theirs = [
+        argument for argument in theirs if not (argument.startswith("--") and argument.partition("=")[0] in overridden)
+    ]
     for note in notes:
         print(f"note: {note}", flush=True)
     print(f"mezzotint {shlex.join([verb, *theirs, *ours])}", flush=True)
@@ -68,17 +70,17 @@ def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
     """The foreign flags of the options, settings and files that a sentence names, and what to write before `--`: `in
     this command line: data.path is --data_path`, "" if it names none. origin: the flag that each option, setting or
     file comes from."""
-    places: dict[str, int] = {}
-    for ours, words in origin.items():
-        flag = words.removeprefix("default of ")
-        at = _mention_of(ours).search(sentence)
-        if at and _is_flag(flag) and flag not in sentence:
-            places[f"{ours} is {flag}"] = at.start()
+    positions: dict[str, int] = {}
+    for ours, source in origin.items():
+        flag = source.removeprefix("default of ")
+        mention = _mention_of(ours).search(sentence)
+        if mention and _is_flag(flag) and flag not in sentence:
+            positions[f"{ours} is {flag}"] = mention.start()
     to_write = [REPLACE.name] if f"add {REPLACE.name}" in sentence else []
     for advice in _ADVICE.findall(sentence):
-        to_write += [word for word in advice.split() if "=" in word]
+        to_write += [setting for setting in advice.split() if "=" in setting]
     before = f"write {' '.join(to_write)} before the `--`" if to_write else ""
-    flags = f"in this command line: {', '.join(sorted(places, key=places.__getitem__))}" if places else ""
+    flags = f"in this command line: {', '.join(sorted(positions, key=positions.__getitem__))}" if positions else ""
     return "; ".join(filter(None, (flags, before)))
 
 
@@ -99,12 +101,12 @@ def _mention_of(ours: str) -> re.Pattern[str]:
     return re.compile(rf"{before}(?:{re.escape(os.getcwd())}/|\./)?{re.escape(name)}(?![\w-]|\.\w| has \d+ problem)")
 
 
-def read_command_line(name: str, arguments: Sequence[str], overrides: Sequence[str], place: Launched) -> Reading:
+def read_command_line(name: str, arguments: Sequence[str], overrides: Sequence[str], launched: Launched) -> Reading:
     """A foreign command line, overridden by `key=value`, as a reading. Each value's origin is its flag. Raises
     RecipeError with the names of the foreign line."""
-    translated = find_dialect(name).translate(arguments, place)
+    translated = find_dialect(name).translate(arguments, launched)
     read = _read(name, translated, overrides)
-    typed = {path: words for path, words in read.origin.items() if words == COMMAND_LINE}
+    typed = {path: source for path, source in read.origin.items() if source == COMMAND_LINE}
     notes = tuple(str(note) for note in translated.notes)
     recipe = _with_fixed(read.recipe, tuple(typed))
     origin = {**translated.origin, **typed}
@@ -131,6 +133,6 @@ def _with_foreign_names(problem: Problem, origin: Mapping[str, str]) -> Problem:
     """A problem of the recipe as one of the flag that it comes from. Problems of our own settings stay as they are."""
     if problem.line is None:
         return problem
-    words = origin.get(re.sub(r"(\.\d+)+$", "", problem.where), "")  # of a list, the setting
-    flag = words.removeprefix("default of ")
+    source = origin.get(re.sub(r"(\.\d+)+$", "", problem.where), "")  # of a list, the setting
+    flag = source.removeprefix("default of ")
     return problem._replace(where=flag, line=None) if _is_flag(flag) else problem._replace(line=None)

@@ -22,20 +22,20 @@ _SHORT = {
 
 def unknown_option(flag: str, value: str | None, names: Sequence[str], command: Command) -> RecipeError:
     """The error E1012 for an option that a command does not have. value: what follows it, None without one. names: the
-    other words of the command line."""
+    other arguments of the command line."""
     hint = f"`mezzotint {command.name} --help` lists its options"
-    known = [option.name for option in command.all_options()]
+    option_names = [option.name for option in command.all_options()]
     if not command.reads_recipe:
         instead = command.instead.get(flag.replace("_", "-").lower())
         write = instead and "write " + instead.replace("{}", shlex.quote(value) if value else "VALUE")
-        hint = write or did_you_mean(flag, known, hint)
+        hint = write or did_you_mean(flag, option_names, hint)
     elif flag == "--resume":
         hint = "a run resumes where it stopped; give only the recipe or the folder of the run"
     elif not names:
         hint = f"write mezzotint {command.name} RECIPE.yaml, or mezzotint {command.name} --as NAME -- THE LINE AS IT IS"
         hint = f"no recipe is given; {hint} for the line of another trainer (`mezzotint ls dialects`)"
     else:
-        near = did_you_mean(flag, known, cutoff=0.8) or _setting(flag, value)
+        near = did_you_mean(flag, option_names, cutoff=0.8) or _setting(flag, value)
         hint = near or f"{hint}; settings are written key=value, without dashes"
     return RecipeError(f"mezzotint {command.name} has no option {flag}; {hint}", code="E1012")
 
@@ -48,6 +48,6 @@ def _setting(flag: str, value: str | None) -> str:
     if setting not in by_path():
         return f"did you mean a setting of {setting}? `mezzotint explain {setting}` lists them"
     text = value if value is not None else "true" if by_path()[setting].shape.base is bool else "VALUE"
-    known = meaning_of(flag)
-    note = f" ({known.note})" if known is not None and known.note else ""
+    meaning = meaning_of(flag)
+    note = f" ({meaning.note})" if meaning is not None and meaning.note else ""
     return f"write {setting}={shlex.quote(value_of(setting, text) or text)}{note}"

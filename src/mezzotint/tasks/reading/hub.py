@@ -39,15 +39,15 @@ def with_folders(reading: Reading, *, insist: bool) -> Reading:
     return replace(reading, recipe=recipe, notes=tuple(notes))
 
 
-def _folder_of(path: Path, beside: Path | None, *, insist: bool) -> Path | None:
+def _folder_of(path: Path, base_folder: Path | None, *, insist: bool) -> Path | None:
     """The folder of a hub id; None for other paths, for a path that exists as written, and for what is not in the
     cache."""
     is_file_name = path.suffix.lower() in weights_formats.readable_suffixes()  # not an id, though it has a slash
     match = None if is_file_name else _ID.fullmatch(str(path))
-    if match is None or resolve_path(path, beside, shipped=MODELS).exists():
+    if match is None or resolve_path(path, base_folder, shipped=MODELS).exists():
         return None
     name = f"{match['owner']}/{match['name']}"
-    local = resolve_path(Path(name), beside)
+    local = resolve_path(Path(name), base_folder)
     folder = local if local.exists() else cached_folder(name, match["revision"] or "main")
     if folder is None and insist:
         revision = f" at revision {match['revision']}" if match["revision"] else ""

@@ -70,8 +70,8 @@ class Command(NamedTuple):
     """A command. about: one line. form: what follows its name. examples: three command lines and their meaning.
     options: of this command only. reads_recipe: whether RECIPE key=value comes first, or the line of another trainer
     after `--as`. has_tools: whether it accepts command lines of other trainers' tools. names: the least and the largest
-    number of names. flags_are_names: words that begin with hyphens are names as well. instead: what to write in place
-    of an option that it does not have; {} is the value. package: where its module is."""
+    number of names. flags_are_names: arguments that begin with hyphens are names as well. instead: what to write in
+    place of an option that it does not have; {} is the value. package: where its module is."""
 
     name: str
     about: str
@@ -87,7 +87,7 @@ class Command(NamedTuple):
 
     @property
     def module(self) -> str:
-        """The module that it runs, `tasks/NAME/NAME.py` or `tasks/NAME.py`: `run(words) -> exit status`."""
+        """The module that it runs, `tasks/NAME/NAME.py` or `tasks/NAME.py`: `run(arguments) -> exit status`."""
         if self.package != "tasks":
             return f"mezzotint.{self.package}.{self.name.replace('-', '_')}"
         has_folder = os.path.isdir(os.path.join(os.path.dirname(__file__), os.pardir, self.name))
@@ -100,11 +100,11 @@ class Command(NamedTuple):
 
     def option(self, name: str) -> Option | None:
         """Its option by a name or alias, written with hyphens or underscores; None for an unknown one."""
-        return next((each for each in self.all_options() if name in each.spellings), None)
+        return next((option for option in self.all_options() if name in option.spellings), None)
 
-    def wrong(self, what: str) -> RecipeError:
+    def usage_error(self, problem: str) -> RecipeError:
         """The error E1012 for a command line that cannot be understood."""
-        return RecipeError(f"mezzotint {self.name}: {what}", code="E1012")
+        return RecipeError(f"mezzotint {self.name}: {problem}", code="E1012")
 
 
 class _Collect(Action):
@@ -123,35 +123,35 @@ class _Collect(Action):
         if option.takes_value and not first and not option.may_be_empty:
             raise ArgumentError(self, "the value is empty")
         if option.choices and first not in option.choices:
-            what = f"{option.name} is {' or '.join(option.choices)}, got {first}"
-            raise RecipeError(f"{parser.prog}: {what}", code="E1012")
-        if not option.repeats and any(each is option for each, _ in namespace.options):
+            problem = f"{option.name} is {' or '.join(option.choices)}, got {first}"
+            raise RecipeError(f"{parser.prog}: {problem}", code="E1012")
+        if not option.repeats and any(given is option for given, _ in namespace.options):
             raise RecipeError(f"{parser.prog}: {option.name} is given twice", code="E1012")
         namespace.settings += filter(is_setting, others)
         namespace.options += [(option, text) for text in (first, *others) if text is first or not is_setting(text)]
 
 
-def is_setting(word: str) -> bool:
-    """Whether a word is a setting, `key=value`, and not a name."""
-    return _SETTING.match(word) is not None
+def is_setting(argument: str) -> bool:
+    """Whether an argument is a setting, `key=value`, and not a name."""
+    return _SETTING.match(argument) is not None
 
 
-def read_options(command: Command, words: Sequence[str], into: Namespace) -> list[str]:
+def read_options(command: Command, arguments: Sequence[str], into: Namespace) -> list[str]:
     """Reads the options of a command line into the lists `options` and `settings` of a namespace, and returns the other
-    words, unknown options among them. Raises RecipeError E1012."""
+    arguments, unknown options among them. Raises RecipeError E1012."""
     try:
-        return parser_of(command).parse_known_args(words, into)[1]
+        return parser_of(command).parse_known_args(arguments, into)[1]
     except ArgumentError as error:  # argparse reports two errors: a missing value, and a value for a flag
         option = command.option((error.argument_name or "").partition("/")[0])
         if option is None:
-            raise command.wrong(str(error)) from None
-        what = "needs a value" if option.takes_value else "takes no value"
-        raise command.wrong(f"{option.name} {what}; write {option.form}") from None
+            raise command.usage_error(str(error)) from None
+        problem = "needs a value" if option.takes_value else "takes no value"
+        raise command.usage_error(f"{option.name} {problem}; write {option.form}") from None
 
 
 def parser_of(command: Command) -> ArgumentParser:
-    """The parser of a command's options, which prints its help. Names and settings are the remaining words and may be
-    anywhere on the command line."""
+    """The parser of a command's options, which prints its help. Names and settings are the remaining arguments and may
+    be anywhere on the command line."""
     line = f"mezzotint {command.name} --as NAME -- THE LINE AS IT IS."
     about = [command.about]
     if command.reads_recipe:
@@ -174,7 +174,7 @@ def parser_of(command: Command) -> ArgumentParser:
         more: dict[str, Any] = {"dest": "options", "action": _Collect, "option": option}
         more |= {"metavar": metavar} if option.takes_value else {}
         parser.add_argument(option.name, help=option.help.replace("%", "%%"), **more)
-        hidden = [each for each in option.spellings if each != option.name]
+        hidden = [spelling for spelling in option.spellings if spelling != option.name]
         if hidden:
             parser.add_argument(*hidden, help=SUPPRESS, **more)
     return parser

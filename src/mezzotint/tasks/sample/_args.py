@@ -16,7 +16,7 @@ from typing import Literal
 from mezzotint.errors import RecipeError
 from mezzotint.sampling import prompt_file
 from mezzotint.sampling.prompt_file import Line, PromptFile
-from mezzotint.settings.sections.sample import size_named
+from mezzotint.settings.sections.sample import parse_size
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
@@ -30,13 +30,13 @@ Weights = Literal["raw", "ema"]
 
 @dataclass(frozen=True, slots=True)
 class SampleArgs:
-    """A command line. place: the model, run or recipe, as written. overrides: `key=value`, including those of prompt
+    """A command line. source: the model, run or recipe, as written. overrides: `key=value`, including those of prompt
     files and options, in this order. lines: the prompts; empty takes the recipe's. sizes, seeds: empty takes the
     recipe's. weights, out: None if not given. notes: sentences about the files. numbered: images are named by numbers,
     after existing ones. adapters: files that are applied to the model, with their strengths. replaces: existing files
     are overwritten."""
 
-    place: str
+    source: str
     overrides: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
     negative: str | None = None
@@ -54,10 +54,10 @@ class SampleArgs:
 def parse(arguments: Sequence[str]) -> SampleArgs:
     """Reads a command line. Raises RecipeError: E1012 for what cannot be understood, E1073 for a prompt file."""
     line = command_line.parse(arguments, "sample")
-    places = [word for word in line.plain if not command_line.is_setting(word)]
-    if len(places) != 1:
-        what = f"got two models, {places[0]!r} and {places[1]!r}" if places else "no model is given"
-        raise line.wrong(f"{what}; write mezzotint sample MODEL --prompt='a red fox'")
+    sources = [argument for argument in line.plain if not command_line.is_setting(argument)]
+    if len(sources) != 1:
+        problem = f"got two models, {sources[0]!r} and {sources[1]!r}" if sources else "no model is given"
+        raise line.usage_error(f"{problem}; write mezzotint sample MODEL --prompt='a red fox'")
     prompts: list[Line] = []
     files: list[PromptFile] = []
     for switch, value in line.options:
@@ -67,27 +67,29 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
             files.append(read_file(Path(value).expanduser()))
             prompts += files[-1].lines
     overrides = [f"sample.{name}={_as_word(value)}" for file in files for name, value in file.settings.items()]
-    overrides += [word for word in line.plain if command_line.is_setting(word)]
+    overrides += [argument for argument in line.plain if command_line.is_setting(argument)]
     for switch in line.command.options:
         text = line.get(switch.name) if switch.setting else None
         if text is not None:
             several = switch.name == "--guidance" and "," in text
             overrides.append(f"{switch.setting}=[{text}]" if several else f"{switch.setting}={text}")
-    embeddings = dict(_embedding(line, text) for text in line.all("--embedding"))
+    embeddings = dict(_embedding(line, text) for text in line.get_all("--embedding"))
     overrides += [f"model.tokens.files={json.dumps(embeddings, ensure_ascii=False)}"] if embeddings else []
     return SampleArgs(
-        place=places[0],
+        source=sources[0],
         overrides=tuple(overrides),
         lines=tuple(prompts),
         negative=line.get("--negative"),
-        sizes=tuple(_size(line, text) for value in line.all("--size") for text in value.split(",")),
-        seeds=tuple(seed for value in line.all("--seed") for text in value.split(",") for seed in _seeds(line, text)),
-        index=_whole(line, "--index", line.get("--index") or "0"),
+        sizes=tuple(_size(line, text) for value in line.get_all("--size") for text in value.split(",")),
+        seeds=tuple(
+            seed for value in line.get_all("--seed") for text in value.split(",") for seed in _seeds(line, text)
+        ),
+        index=_parse_integer(line, "--index", line.get("--index") or "0"),
         weights=_weights(line),
         out=_folder(line),
         notes=tuple(note for file in files for note in file.notes),
         numbered="--numbered" in line,
-        adapters=tuple(_adapter(line, text) for text in line.all("--adapter")),
+        adapters=tuple(_adapter(line, text) for text in line.get_all("--adapter")),
         replaces=REPLACE.name in line,
     )
 
@@ -106,9 +108,9 @@ def read_file(path: Path) -> PromptFile:
 
 
 def _folder(line: CommandLine) -> Path | None:
-    out = line.path("--out")
+    out = line.get_path("--out")
     if out is not None and out.suffix.lower() in _ENDINGS and not out.is_dir():
-        raise line.wrong(
+        raise line.usage_error(
             f"--out is the folder for images and contact sheet, got {out}; write --out={out.with_suffix('')}"
         )
     return out
@@ -123,11 +125,11 @@ def _size(line: CommandLine, text: str) -> tuple[int, int]:
     if sides is not None:
         return int(sides[1]), int(sides[2] or sides[1])
     try:
-        named: tuple[int, int] | str = size_named(text.strip())
+        named: tuple[int, int] | str = parse_size(text.strip())
     except ValueError as error:
-        raise line.wrong(f"--size: {error}") from None
+        raise line.usage_error(f"--size: {error}") from None
     if isinstance(named, str):
-        raise line.wrong(f"--size is WIDTHxHEIGHT, such as 512x768, 512 for a square, or sdxl-1.46, got {text!r}")
+        raise line.usage_error(f"--size is WIDTHxHEIGHT, such as 512x768, 512 for a square, or sdxl-1.46, got {text!r}")
     return named
 
 
@@ -135,32 +137,32 @@ def _seeds(line: CommandLine, text: str) -> Sequence[int]:
     """One seed, or those of a range such as `1-4`."""
     ends = re.fullmatch(r"\s*(\d{1,19})\s*-\s*(\d{1,19})\s*", text)
     if ends is None:
-        return (_whole(line, "--seed", text),)
+        return (_parse_integer(line, "--seed", text),)
     first, last = int(ends[1]), int(ends[2])
     if not 0 <= last - first < _MOST_SEEDS:
-        raise line.wrong(f"--seed={first}-{last} must be a rising range of at most {_MOST_SEEDS} seeds")
+        raise line.usage_error(f"--seed={first}-{last} must be a rising range of at most {_MOST_SEEDS} seeds")
     return range(first, last + 1)
 
 
-def _whole(line: CommandLine, name: str, text: str) -> int:
+def _parse_integer(line: CommandLine, name: str, text: str) -> int:
     if re.fullmatch(r"\s*-?\d{1,19}\s*", text) is None:
-        raise line.wrong(f"{name} is a whole number, got {text!r}")
+        raise line.usage_error(f"{name} is a whole number, got {text!r}")
     return int(text)
 
 
 def _adapter(line: CommandLine, text: str) -> tuple[Path, float]:
     path, strength = command_line.parse_weighted(text)
     if not path.exists():
-        raise line.wrong(f"--adapter: {path} does not exist; write --adapter=FILE, or FILE:0.8 with a strength")
+        raise line.usage_error(f"--adapter: {path} does not exist; write --adapter=FILE, or FILE:0.8 with a strength")
     return path, 1.0 if strength is None else strength
 
 
 def _embedding(line: CommandLine, text: str) -> tuple[str, str]:
-    word, equals, name = text.partition("=")
+    token, equals, name = text.partition("=")
     path = Path(name).expanduser()
-    if not (word and equals and path.exists()):
-        raise line.wrong(f"--embedding: {text!r} is not a token and an existing file; write '<toy>=FILE'")
-    return word, str(path.resolve())
+    if not (token and equals and path.exists()):
+        raise line.usage_error(f"--embedding: {text!r} is not a token and an existing file; write '<toy>=FILE'")
+    return token, str(path.resolve())
 
 
 def _weights(line: CommandLine) -> Weights | None:
@@ -168,4 +170,4 @@ def _weights(line: CommandLine) -> Weights | None:
         case None | "raw" | "ema":
             return text
         case _:
-            raise line.wrong(f"--weights is raw, or ema for averaged weights, got {text!r}")
+            raise line.usage_error(f"--weights is raw, or ema for averaged weights, got {text!r}")

@@ -33,7 +33,7 @@ from mezzotint.tasks import description_notes, holding
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.sample._args import Weights
-from mezzotint.tasks.sample._plan import Place
+from mezzotint.tasks.sample._plan import SampleSource
 from mezzotint.tasks.train import resume, run_files
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import Precision
@@ -69,22 +69,22 @@ class SampledModel:
     notes: tuple[str, ...] = ()
 
 
-def find(place: Place) -> ModelSource:
-    """Finds the model of a place. A recipe means its run if that has a checkpoint, otherwise the model that it would
-    start from. Raises CheckpointError for a run without an intact checkpoint, and E1160 for one whose folders are links
-    to outside of it."""
-    recipe = resolve_paths(place.reading)
-    linked = run_files.linked_folders(place.reading, recipe)
-    match place.kind:
+def find_model_source(source: SampleSource) -> ModelSource:
+    """Finds the model to sample from. A recipe means its run if that has a checkpoint, otherwise the model that it
+    would start from. Raises CheckpointError for a run without an intact checkpoint, and E1160 for one whose folders are
+    links to outside of it."""
+    recipe = resolve_paths(source.reading)
+    linked = run_files.linked_folders(source.reading, recipe)
+    match source.kind:
         case "model":
-            return _of_model(recipe, place)
+            return _of_model(recipe, source)
         case "checkpoint":
-            RunFolder(place.path.parent.parent, linked).refuse_links()
-            return ModelSource(recipe, f"{place.path.parent.parent.name}-{place.path.name}", place.path)
+            RunFolder(source.path.parent.parent, linked).refuse_links()
+            return ModelSource(recipe, f"{source.path.parent.parent.name}-{source.path.name}", source.path)
         case "run":
-            return _of_run(recipe, RunFolder(place.path, linked), str(place.path / "recipe.yaml"))
+            return _of_run(recipe, RunFolder(source.path, linked), str(source.path / "recipe.yaml"))
         case "recipe":
-            reading = place.reading
+            reading = source.reading
             folder = RunFolder(folder_of(reading, recipe), linked)
             folder.refuse_links()
             if state.list_checkpoints(folder.checkpoints):
@@ -93,22 +93,22 @@ def find(place: Place) -> ModelSource:
             note = "nothing is trained yet: these are images of the model that it starts from"
             return ModelSource(recipe, name, sentences=(note,))
         case _:
-            raise AssertionError(place.kind)
+            raise AssertionError(source.kind)
 
 
-def _of_model(recipe: Recipe, place: Place) -> ModelSource:
-    family = None if "model.family" in place.reading.origin else family_at(place.path)
-    settings = with_values(recipe.model, {"path": place.path} | ({"family": family} if family else {}))
+def _of_model(recipe: Recipe, source: SampleSource) -> ModelSource:
+    family = None if "model.family" in source.reading.origin else family_at(source.path)
+    settings = with_values(recipe.model, {"path": source.path} | ({"family": family} if family else {}))
     if family:
-        usual = family_spec(family).usual_values(place.reading.origin)
+        usual = family_spec(family).default_values(source.reading.origin)
         recipe = with_values(recipe, usual)
-    of_family = (f"{place.reading.name} is of family {family}",) if family else ()
-    sentences = (*of_family, *description_notes.knowledge(place.path))
-    recipe = with_model_defaults(with_values(recipe, {"model": settings}), place.reading)
-    return ModelSource(recipe, place.path.stem, is_model=True, sentences=sentences)
+    of_family = (f"{source.reading.name} is of family {family}",) if family else ()
+    sentences = (*of_family, *description_notes.read_knowledge(source.path))
+    recipe = with_model_defaults(with_values(recipe, {"model": settings}), source.reading)
+    return ModelSource(recipe, source.path.stem, is_model=True, sentences=sentences)
 
 
-def second(recipe: Recipe) -> ModelSource:
+def find_refiner(recipe: Recipe) -> ModelSource:
     """The model of `sample.refiner`."""
     path = recipe.sample.refiner.path
     assert path is not None
@@ -143,8 +143,8 @@ def open_model(
     add_to(family, recipe.model)
     parts = family.parts()
     identity: dict[str, str] = {part: files.fingerprint(part) for part in parts if part != PART}
-    for word, path in recipe.model.tokens.files.items():
-        identity[f"word {word}"] = learned_tokens.fingerprint_of(path)
+    for token, path in recipe.model.tokens.files.items():
+        identity[f"word {token}"] = learned_tokens.fingerprint_of(path)
     facts: dict[str, str] = {}
     if source.checkpoint is not None:
         facts = _overlay(family, source.checkpoint, weights, recipe, files)
@@ -163,7 +163,7 @@ def open_model(
     objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
     facts |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
     of_files = tuple(
-        f"{path}: {note}" for (path, _), (one, _) in zip(adapters, to_merge, strict=False) for note in one.notes
+        f"{path}: {note}" for (path, _), (adapter, _) in zip(adapters, to_merge, strict=False) for note in adapter.notes
     )
     return SampledModel(family, objective.to(device), precision, device, facts, notes=of_files)
 
@@ -182,11 +182,13 @@ def _overlay(
     chosen = {name.removeprefix(prefix): t for name, t in restored.tensors.items() if name.startswith(prefix)}
     if recipe.model.has_adapter:
         trained = TrainedAdapter.of(recipe.model, files)
-        kept = {name: t for name, t in restored.tensors.items() if name.startswith(START)}
-        words = {name: tensor for name, tensor in chosen.items() if name.startswith(f"{PART}/")}
-        adapter = trained.as_file({name: tensor for name, tensor in chosen.items() if name not in words}, kept)
-        if words:
-            _copy(family, words, checkpoint)
+        adapter_tensors = {name: t for name, t in restored.tensors.items() if name.startswith(START)}
+        token_weights = {name: tensor for name, tensor in chosen.items() if name.startswith(f"{PART}/")}
+        adapter = trained.as_file(
+            {name: tensor for name, tensor in chosen.items() if name not in token_weights}, adapter_tensors
+        )
+        if token_weights:
+            _copy(family, token_weights, checkpoint)
         for part, component in trained.folders.items():
             merging.merge_into(family.parts()[part], component, [(adapter, 1.0)])
     else:
@@ -220,5 +222,5 @@ def _copy(family: ModelFamily, chosen: Mapping[str, Tensor], checkpoint: Path) -
             into[name].copy_(tensor)
 
 
-def _no_ema(why: str) -> CheckpointError:
-    return CheckpointError(f"--weights=ema: {why}; leave it out, or write --weights=raw", code="E1075")
+def _no_ema(reason: str) -> CheckpointError:
+    return CheckpointError(f"--weights=ema: {reason}; leave it out, or write --weights=raw", code="E1075")

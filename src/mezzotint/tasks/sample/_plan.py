@@ -33,7 +33,7 @@ _EVERY_GRID = 8  # pixels; the image sides of every model are multiples of it
 
 @dataclass(frozen=True, slots=True)
 class PlannedImage:
-    """One image. line: its prompt and the options of its line. row, column: its place on the contact sheet.
+    """One image. line: its prompt and the options of its line. row, column: its position on the contact sheet.
     column_size: width and height of its column; None takes the recipe's or the model's. index: addresses its noise
     together with the seed. stem: its file name without the suffix."""
 
@@ -52,7 +52,7 @@ class PlannedImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SampleSource:
     """What to sample from. path: of the model, the run, or a run's checkpoint; unused for a recipe. reading: of the
     recipe whose settings apply."""
 
@@ -61,14 +61,16 @@ class Place:
     reading: Reading
 
 
-def place_of(word: str, overrides: Sequence[str]) -> Place:
-    """What a word of the command line refers to: a model's folder or file or the name of a shipped one, a run folder, a
+def resolve_source(argument: str, overrides: Sequence[str]) -> SampleSource:
+    """What an argument refers to: a model's folder or file or the name of a shipped one, a run folder, a
     checkpoint in it, or a recipe. Raises RecipeError E1074 for none of these, and as the recipe's reader."""
-    path = Path(word).expanduser()
+    path = Path(argument).expanduser()
     if (path / "checkpoints").is_dir():  # first: a run has a manifest, too
-        return Place("run", path.absolute(), _recipe_of(path.absolute(), word, overrides))
+        return SampleSource("run", path.absolute(), _recipe_of(path.absolute(), argument, overrides))
     if (path / "manifest.json").is_file():
-        return Place("checkpoint", path.absolute(), _recipe_of(path.absolute().parent.parent, word, overrides))
+        return SampleSource(
+            "checkpoint", path.absolute(), _recipe_of(path.absolute().parent.parent, argument, overrides)
+        )
     model = resolve_path(path, None, shipped=MODELS)
     names = (
         "model_index.json",
@@ -77,50 +79,53 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
     )  # the last is refused when it is opened
     is_model = any((model / name).exists() for name in names)
     if is_model or (model.is_file() and model.suffix.lower() in weights_formats.readable_suffixes()):
-        return Place("model", model, read_text("schema: 1", word, overrides))
+        return SampleSource("model", model, read_text("schema: 1", argument, overrides))
     if path.is_dir():
         raise RecipeError(
-            f"{word} is a folder, but neither a model (it has no model_index.json) nor a run (it has no checkpoints)",
+            f"{argument} is a folder, but neither a model (it has no model_index.json) nor a run (it has no "
+            "checkpoints)",
             code="E1074",
         )
     try:
-        return Place("recipe", path, read(word, overrides))
+        return SampleSource("recipe", path, read(argument, overrides))
     except RecipeError as error:
         if error.code != "E1011" or outside.describe_file_kind(path):
             raise
-        hint = did_you_mean(word, _known_names(), "`mezzotint ls` lists what ships")
-        hint = f"a prompt is written mezzotint sample MODEL --prompt={shlex.quote(word)}" if " " in word else hint
+        hint = did_you_mean(argument, _list_names(), "`mezzotint ls` lists what ships")
+        hint = (
+            f"a prompt is written mezzotint sample MODEL --prompt={shlex.quote(argument)}" if " " in argument else hint
+        )
         raise RecipeError(
-            f"{word} is neither a model, nor a run folder, nor a recipe (looked in {Path.cwd()} and in what ships); "
-            f"{hint}",
+            f"{argument} is neither a model, nor a run folder, nor a recipe (looked in {Path.cwd()} and in what "
+            f"ships); {hint}",
             code="E1074",
         ) from None
 
 
-def _known_names() -> list[str]:
+def _list_names() -> list[str]:
     """Known names to sample from: what ships, and the runs of the current folder."""
     shipped = [*(folder.name for folder in MODELS.iterdir()), *shipped_recipes()]
     return [*shipped, *(str(path.parent) for path in Path("runs").glob("*/checkpoints"))]
 
 
-def _recipe_of(run: Path, word: str, overrides: Sequence[str]) -> Reading:
+def _recipe_of(run: Path, argument: str, overrides: Sequence[str]) -> Reading:
     if not (run / "recipe.yaml").is_file():
-        raise RecipeError(f"{word}: {run / 'recipe.yaml'} is missing, which records what was trained", code="E1074")
+        raise RecipeError(f"{argument}: {run / 'recipe.yaml'} is missing, which records what was trained", code="E1074")
     return read(run / "recipe.yaml", overrides)
 
 
-def choose_model(args: SampleArgs) -> Place:
-    """What to sample from, after all checks that need no model. Raises RecipeError: as `place_of`, E1007 a size, E1071
-    existing images, E1072 no prompt, E1073 a prompt file."""
-    place = place_of(args.place, args.overrides)
-    lines, recipe = lines_of(args, resolve_paths(place.reading))
+def choose_model(args: SampleArgs) -> SampleSource:
+    """What to sample from, after all checks that need no model. Raises RecipeError: as `resolve_source`, E1007 a size,
+    E1071 existing images, E1072 no prompt, E1073 a prompt file."""
+    source = resolve_source(args.source, args.overrides)
+    lines, recipe = lines_of(args, resolve_paths(source.reading))
     planned = plan(args, lines, recipe.sample, lambda _: None)
     for width, height in args.sizes:
         refuse_sides(width, height, _EVERY_GRID)
     if args.out is not None and not args.numbered:
-        names = [one.stem + ending for one in planned for ending in (".png", ".mp4")]
+        names = [image.stem + ending for image in planned for ending in (".png", ".mp4")]
         refuse_taken(args.out, names, replaces=args.replaces)
-    return place
+    return source
 
 
 def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
@@ -129,13 +134,13 @@ def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe
     lines = args.lines or tuple(Line(prompt) for prompt in recipe.sample.prompts)
     if not args.lines and recipe.sample.prompt_file is not None:
         file = read_file(recipe.sample.prompt_file)
-        typed = {word.partition("=")[0] for word in args.overrides}
+        typed = {setting.partition("=")[0] for setting in args.overrides}
         settings = {name: value for name, value in file.settings.items() if f"sample.{name}" not in typed}
         recipe = with_values(recipe, {f"sample.{name}": value for name, value in settings.items()})
         lines = file.lines
     if not lines:
         raise RecipeError(
-            f"mezzotint sample: no prompt is given and {args.place} has none; write --prompt='a red fox'", code="E1072"
+            f"mezzotint sample: no prompt is given and {args.source} has none; write --prompt='a red fox'", code="E1072"
         )
     return lines, recipe
 
@@ -159,11 +164,11 @@ def plan(
         for row, line in enumerate(lines):
             # with its own seed a line's noise does not depend on its position in the file
             index = args.index + (row if row not in line_seeds else 0)
-            for place, (seed, guidance) in enumerate(kinds[row]):
-                column = group * across + place
+            for offset, (seed, guidance) in enumerate(kinds[row]):
+                column = group * across + offset
                 stem = f"{row:0{digits}d}-{column}-seed{seed}"
-                one = PlannedImage(line, row, column, size, seed, guidance, index, stem)
-                images.setdefault((row, one.size(size) if size else None, seed, guidance), one)
+                image = PlannedImage(line, row, column, size, seed, guidance, index, stem)
+                images.setdefault((row, image.size(size) if size else None, seed, guidance), image)
     return list(images.values())
 
 

@@ -22,7 +22,7 @@ from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.prompts import first_frames
 from mezzotint.tasks.prompts.first_frames import pixels_of, probe_size
-from mezzotint.tasks.sample._model import SampledModel, open_model, second
+from mezzotint.tasks.sample._model import SampledModel, find_refiner, open_model
 
 _MULTIPLE = 64  # pixels; a start image is resized to sides of such multiples
 
@@ -52,17 +52,17 @@ def generate_images(
     for part in model.family.parts().values():
         part.to("cpu")
     say(f"the second model: {refiner.path}")
-    other = open_model(second(recipe), None)
+    other = open_model(find_refiner(recipe), None)
     _require_same_latents(model.family, other.family, refiner.path)
     model.facts |= {"refiner.model": other.facts["model"]}
-    again = [
+    second_requests = [
         replace(r, start=x, guidance=refiner.guidance, text=None, negative_text=None)
         for r, x in zip(requests, starts, strict=True)
     ]
     span = Span(strength=refiner.strength, is_noised=refiner.finish, stage=1)
     plain = with_values(settings, {"unconditional": "caption"})
-    first = {id(new): old for new, old in zip(again, requests, strict=True)}
-    for image in _generate_stage(other, again, plain, span):
+    first = {id(new): old for new, old in zip(second_requests, requests, strict=True)}
+    for image in _generate_stage(other, second_requests, plain, span):
         yield GeneratedImage(first[id(image.request)], image.pixels)
 
 
@@ -83,12 +83,12 @@ def _generate_stage(
 
 
 def _latents(model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
-    known = embed_prompts(model.family, requests)
-    how = Sampling(
+    embedded = embed_prompts(model.family, requests)
+    sampling = Sampling(
         model.objective.schedule, model.objective.parameterization, model.device, settings, span, model.on_step
     )
     with model.precision.autocast(model.device):
-        return sample_latents(model.family, known, how)
+        return sample_latents(model.family, embedded, sampling)
 
 
 def _with_start_image(model: SampledModel, requests: Sequence[Request], recipe: Recipe) -> list[Request]:

@@ -22,11 +22,11 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError E1012 and E1070 to E1075, CheckpointError, WeightsError, StorageError, OutOfMemory E1751.
     """
     args = parse(arguments)
-    place = _plan.choose_model(args)
+    source = _plan.choose_model(args)
     # imported late: torch and the networks take seconds, and a mistyped line fails before
-    from mezzotint.tasks.sample._drawing import write_images
+    from mezzotint.tasks.sample._generating import write_images
 
-    for line in write_images(args, place, say=print):
+    for line in write_images(args, source, say=print):
         print(line)
     return 0
 
@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
 def generate_pixels(
     source: str | Path,
     prompts: str | Sequence[str],
-    words: Sequence[str],
+    override_arguments: Sequence[str],
     *,
     seed: int | Sequence[int] | None,
     negative: str | None,
@@ -46,8 +46,8 @@ def generate_pixels(
     """What `run` writes, as arrays with their settings: uint8 (H, W, 3) of an image, (F, H, W, 3) of a clip, prompt by
     prompt and for each prompt seed by seed. See `mezzotint.sample` for the arguments. Raises as `run`."""
     args = SampleArgs(
-        place=os.fspath(source),
-        overrides=tuple(words),
+        source=os.fspath(source),
+        overrides=tuple(override_arguments),
         lines=tuple(Line(prompt) for prompt in ([prompts] if isinstance(prompts, str) else prompts)),
         negative=negative,
         sizes=() if size is None else (size,),
@@ -55,10 +55,10 @@ def generate_pixels(
         adapters=tuple((Path(path), strength) for path, strength in adapters),
         weights=weights,
     )
-    place = _plan.choose_model(args)
-    from mezzotint.tasks.sample._drawing import generate, open_session  # torch: see `run`
+    sample_source = _plan.choose_model(args)
+    from mezzotint.tasks.sample._generating import generate, open_session  # torch: see `run`
 
-    session = open_session(args, place, say)
-    results = {(one.row, one.column): (pixels, facts) for one, pixels, facts in generate(session, lambda _: None)}
-    for where in sorted(results):
-        yield results[where]
+    session = open_session(args, sample_source, say)
+    results = {(job.row, job.column): (pixels, facts) for job, pixels, facts in generate(session, lambda _: None)}
+    for position in sorted(results):
+        yield results[position]

@@ -66,7 +66,7 @@ class TrainHost(RunHost[Trainer]):
 
     def requests(self) -> PeerSignals:
         for name in self.files.take() if self.runtime.is_first else ():
-            if name == "draw" and self.changes.now.run.preview.every is None:
+            if name == "draw" and self.changes.current_recipe.run.preview.every is None:
                 self.warn("previews were requested, but this run has none (run.preview.every=null)")
             else:
                 self.say(f"requested by a file: {name}")
@@ -77,7 +77,7 @@ class TrainHost(RunHost[Trainer]):
         self.say(f"warning: {text}")
 
     def loss_of_folder(self) -> str:
-        return self.folder.loss() if self.runtime.is_first else ""
+        return self.folder.describe_loss() if self.runtime.is_first else ""
 
     def save(self, trainer: Trainer, *, at_once: bool = True) -> None:
         is_of_all = self.saves.is_of_all  # called on all processes together
@@ -97,7 +97,7 @@ class TrainHost(RunHost[Trainer]):
             external_start.write_optimizer(self.folder.path, self.recipe, self.model, self.resolved)
 
     def _losses(self, trainer: Trainer) -> Mapping[int, float]:
-        return next((one.measured for one in trainer.callbacks if isinstance(one, Validation)), {})
+        return next((validation.measured for validation in trainer.callbacks if isinstance(validation, Validation)), {})
 
     def choose_best(self, trainer: Trainer) -> None:
         """Gives the best checkpoint its second name, with `run.save.best`."""
@@ -144,9 +144,9 @@ class TrainHost(RunHost[Trainer]):
     def epoch_begins(self, trainer: Trainer, epoch: int) -> None:
         if self.recipe.run.schedule_file and self.runtime.is_first:
             data = self.dataset
-            place = self.folder.logs if self.recipe.run.schedule_place == "logs" else self.folder.path
+            folder = self.folder.logs if self.recipe.run.schedule_place == "logs" else self.folder.path
             try:
-                schedule_file.write(data.timeline.epoch(epoch), data.rows, data.catalogue, self.recipe.data, place)
+                schedule_file.write(data.timeline.epoch(epoch), data.rows, data.catalogue, self.recipe.data, folder)
             except StorageError as error:
                 self.warn(f"{error.message}; training continues without it")
         if self.changes.begin(epoch):
@@ -159,7 +159,7 @@ class TrainHost(RunHost[Trainer]):
             self._apply_live(trainer)
 
     def _apply_live(self, trainer: Trainer) -> None:
-        recipe = self.changes.now
+        recipe = self.changes.current_recipe
         self.model.objective.take(recipe.objective)
         if recipe.model.clip_skip != self.recipe.model.clip_skip or "model.clip_skip" in trainer.progress.live:
             self.model.family.skip_layers(recipe.model.clip_skip)
@@ -181,16 +181,16 @@ class TrainHost(RunHost[Trainer]):
 
     def bad_step(self, report: StepReport) -> None:
         # each process records its samples: any of them may have caused the non-finite step
-        what = self._find_nonfinite_weight() or ("gradient" if math.isfinite(report.loss) else "loss")
+        culprit = self._find_nonfinite_weight() or ("gradient" if math.isfinite(report.loss) else "loss")
         try:
             durable.append_line(self.folder.bad_steps, {
-                "step": report.step + 1, "rank": self.runtime.rank, "what": what, "keys": report.keys,
+                "step": report.step + 1, "rank": self.runtime.rank, "what": culprit, "keys": report.keys,
                 "timesteps": report.timesteps, "losses": [str(x) for x in report.losses], "norm": str(report.norm),
             })  # fmt: skip
             where = "its samples are in bad_steps.jsonl"
         except StorageError as error:
             where = f"its samples could not be recorded: {error.message}"
-        self.warn(f"step {report.step + 1} was not finite and was not applied; {where} (not finite: {what})")
+        self.warn(f"step {report.step + 1} was not finite and was not applied; {where} (not finite: {culprit})")
 
     def _find_nonfinite_weight(self) -> str:
         """The first trained weight of this process that is not finite, "" if all are finite."""
@@ -198,7 +198,7 @@ class TrainHost(RunHost[Trainer]):
         return next((f"weight {name}" for name, master in masters if not torch.isfinite(master).all()), "")
 
     def _export_one(self, trainer: Trainer, weights: Mapping[str, Tensor], ema: str) -> list[Path]:
-        whole, settings = self.runtime.whole(weights), self.changes.now.run.export
+        whole, settings = self.runtime.gather_shards(weights), self.changes.current_recipe.run.export
         if not self.runtime.is_first:
             return []
         names = {
@@ -208,7 +208,7 @@ class TrainHost(RunHost[Trainer]):
         facts = exports.facts(self.recipe, trainer)
         return exports.write(
             self.model, self.recipe, settings, self.folder.exports, whole, facts=facts, say=self.say,
-            free=partial(exports.free_place, self.folder, replaces=self.replaces, say=self.say), **names,
+            free=partial(exports.choose_free_path, self.folder, replaces=self.replaces, say=self.say), **names,
         )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from mezzotint.settings.reading.read import Reading, read, resolve_paths
 from mezzotint.settings.reading.translation import Launched
 from mezzotint.settings.reading.wording import format_value
 from mezzotint.settings.recipe import LIVE, SINCE_ZERO, Recipe, live_values, with_live
-from mezzotint.settings.resume_rules import differences
+from mezzotint.settings.resume_rules import find_differences
 from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.reading import choices, continuing, foreign, hub
 from mezzotint.training.model import TrainableModel
@@ -45,7 +45,7 @@ class LiveSettings:
     _printed: set[str] = field(default_factory=set)
 
     @property
-    def now(self) -> Recipe:
+    def current_recipe(self) -> Recipe:
         """The recipe with the current live settings."""
         return with_live(self.recipe, self.values)
 
@@ -90,9 +90,9 @@ class LiveSettings:
         values = {p: values[p] for p in LIVE if p in paths and p not in self.recipe.run.live.fixed}
         return dict(self.values) if self._predates_live_zero_snr(values) else values
 
-    def _changed(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    def _find_changes(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         """(setting, current value, new value) for each setting that these values change."""
-        before, after = live_values(self.now), live_values(with_live(self.recipe, values))
+        before, after = live_values(self.current_recipe), live_values(with_live(self.recipe, values))
         yield from ((path, before[path], after[path]) for path in LIVE if before[path] != after[path])
 
     def _predates_live_zero_snr(self, values: Mapping[str, Any]) -> bool:
@@ -106,15 +106,17 @@ class LiveSettings:
     def _drop_impossible(self, values: dict[str, Any], reading: Reading) -> dict[str, Any]:
         """The values without changes that this run cannot make. All settings from the same key of a foreign file then
         keep their values; all others are applied."""
-        before = live_values(self.now)
-        for path, _, new in list(self._changed(values)):
+        before = live_values(self.current_recipe)
+        for path, _, new in list(self._find_changes(values)):
             try:
-                self.require(with_live(self.now, {path: new}), self.now)
+                self.require(with_live(self.current_recipe, {path: new}), self.current_recipe)
             except (MezzotintError, ValueError) as error:
                 reason = error.message if isinstance(error, MezzotintError) else str(error)
-                kept = [one for one in LIVE if one == path or self._has_same_origin(one, path, reading)]
-                values |= {one: before[one] for one in kept}
-                stays = ", ".join(f"{one} stays {format_value(before[one])}" for one in kept)
+                kept_settings = [
+                    setting for setting in LIVE if setting == path or self._has_same_origin(setting, path, reading)
+                ]
+                values |= {setting: before[setting] for setting in kept_settings}
+                stays = ", ".join(f"{setting} stays {format_value(before[setting])}" for setting in kept_settings)
                 self._print_once(f"warning: {self._name_in_file(path, reading)} is ignored: {reason}; {stays}")
         return values
 
@@ -139,37 +141,37 @@ class LiveSettings:
     def _unchangeable(self, reading: Reading, paths: Sequence[str]) -> list[str]:
         """Names of settings that differ from those the run was started with and cannot change, as the file names
         them."""
-        mine = self.recipe.model_dump(mode="json", by_alias=True)
+        recorded = self.recipe.model_dump(mode="json", by_alias=True)
         recipe = resolve_paths(hub.with_folders(continuing.with_run(reading), insist=False))
-        recipe = choices.choose(recipe, self.runtime.device.type, mine).recipe
-        changed = [one.path for one in differences(mine, recipe)]
-        inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
-        kept = (*LIVE, *self.recipe.run.live.fixed)
-        others = [p for p in inside if p not in kept and not p.startswith(_PER_START_SETTINGS)]
+        recipe = choices.choose(recipe, self.runtime.device.type, recorded).recipe
+        changed = [setting.path for setting in find_differences(recorded, recipe)]
+        inside = [p for p in changed if any(p == setting or setting.startswith(f"{p}.") for setting in paths)]
+        kept_settings = (*LIVE, *self.recipe.run.live.fixed)
+        others = [p for p in inside if p not in kept_settings and not p.startswith(_PER_START_SETTINGS)]
         return list(dict.fromkeys(self._name_in_file(p, reading) for p in others))
 
     def _name_in_file(self, path: str, reading: Reading) -> str:
         return reading.origin.get(path, path) if self.recipe.run.live.dialect is not None else path
 
-    def _announce(self, epoch: int, values: Mapping[str, Any], origin: Mapping[str, str], how: str) -> None:
-        for path, old, new in self._changed(values):
+    def _announce(self, epoch: int, values: Mapping[str, Any], origin: Mapping[str, str], source_text: str) -> None:
+        for path, old, new in self._find_changes(values):
             source = origin.get(path, "")
-            by = f"by {source}" if " in " in source else how
+            by = f"by {source}" if " in " in source else source_text
             self.say(f"epoch {epoch + 1}: {path} is {format_value(new)} from here, {by}; it was {old}")
 
     def _print_notes(self, values: Mapping[str, Any], reading: Reading) -> None:
         """Prints the dialect's notes about keys that change something."""
-        keys = {reading.origin[path] for path, _, _ in self._changed(values) if path in reading.origin}
+        keys = {reading.origin[path] for path, _, _ in self._find_changes(values) if path in reading.origin}
         for note in reading.notes:
             if any(note.startswith(f"{key}: ") for key in keys):
                 self._print_once(f"note       {note}")
 
-    def _print_once(self, text: str, more: str = "") -> None:
-        """Prints a text once per start. more: a rest that names the epoch and is not compared."""
-        key = text + re.sub(r"^ in epoch \d+", "", more)
+    def _print_once(self, text: str, details: str = "") -> None:
+        """Prints a text once per start. details: a rest that names the epoch and is not compared."""
+        key = text + re.sub(r"^ in epoch \d+", "", details)
         if key not in self._printed:
             self._printed.add(key)
-            self.say(text + more)
+            self.say(text + details)
 
 
 def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches: Caches) -> None:
@@ -182,7 +184,7 @@ def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches:
         if family.learns_variance:
             LearnedRange(objective.schedule, model.prediction)
         if recipe.run.preview.every is not None:
-            check_solver(sample.solver, objective.schedule, objective.parameterization.solved, sample)
+            check_solver(sample.solver, objective.schedule, objective.parameterization.solver_prediction, sample)
     before = now.model.clip_skip
     if recipe.model.clip_skip == before:
         return

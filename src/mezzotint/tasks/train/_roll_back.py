@@ -49,19 +49,26 @@ def start_roll_back(
 ) -> bool:  # fmt: skip
     """Rolls the run back, where the recipe allows it, and records the target in the history. Returns whether it did,
     the same on every process."""
-    back = None
+    roll_back = None
     if run.on_divergence == "roll-back" and error.step is not None and progress.rolled_back < run.roll_back.times:
-        back = _plan_roll_back(error.step, run, progress, folder) if runtime.is_first else None
-    if not runtime.share("back" if back else ""):
+        roll_back = _plan_roll_back(error.step, run, progress, folder) if runtime.is_first else None
+    if not runtime.share("back" if roll_back else ""):
         return False
     if runtime.is_first:
-        assert back is not None
-        folder.record(_EVENT, **asdict(back))
+        assert roll_back is not None
+        folder.record(_EVENT, **asdict(roll_back))
         fault_injection.reach("roll-back.recorded")
-        how = f"the batches up to step {back.at} are skipped" if back.at > back.to else "its batches are repeated"
-        rate = f", rates are multiplied by {back.rate:g}" if back.rate != 1 else ""
+        effect = (
+            f"the batches up to step {roll_back.at} are skipped"
+            if roll_back.at > roll_back.to
+            else "its batches are repeated"
+        )
+        rate = f", rates are multiplied by {roll_back.rate:g}" if roll_back.rate != 1 else ""
         say(f"warning: {error.message}")
-        say(f"rolled back to the checkpoint of step {back.to} ({back.number} of {run.roll_back.times}); {how}{rate}")
+        say(
+            f"rolled back to the checkpoint of step {roll_back.to} ({roll_back.number} of {run.roll_back.times}); "
+            f"{effect}{rate}"
+        )
     return True
 
 
@@ -92,14 +99,14 @@ def rolled_back_checkpoints(folder: RunFolder) -> Mapping[Path, str]:
 def find_pending(folder: RunFolder, progress: Mapping[str, object], runtime: Runtime) -> RollBack | None:
     """The roll-back that the history records for a checkpoint that does not contain it yet. progress: the
     checkpoint's."""
-    back = None
+    roll_back = None
     for event in reversed(folder.events() if runtime.is_first else []):
         if event.get("event") == _EVENT and event["to"] == progress["step"]:
-            back = RollBack(event["to"], event["at"], event["number"], event["rate"])
+            roll_back = RollBack(event["to"], event["at"], event["number"], event["rate"])
             break
         if event.get("event") in ("resumed", "started") and event.get("step", 0) < progress["step"]:
             break  # the run has reached this step again since
-    if back is not None and back.number <= int(str(progress.get("rolled_back", 0))):
-        back = None
-    text = runtime.share(json.dumps(back and asdict(back)))
+    if roll_back is not None and roll_back.number <= int(str(progress.get("rolled_back", 0))):
+        roll_back = None
+    text = runtime.share(json.dumps(roll_back and asdict(roll_back)))
     return None if text == "null" else RollBack(**json.loads(text))

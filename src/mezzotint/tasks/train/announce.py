@@ -24,17 +24,20 @@ from mezzotint.training.checkpoints.state import Restored
 def command(folder: RunFolder, launch: Launch, packages: Sequence[str] = ()) -> str:
     """The command line that resumes a run. packages: allowed by `--allow-package`."""
     linked = json.dumps([str(path) for path in folder.linked_folders], ensure_ascii=False)
-    words = [str(_relative_to_cwd(folder.recipe)), *([f"run.linked_folders={linked}"] if folder.linked_folders else [])]
+    arguments = [
+        str(_relative_to_cwd(folder.recipe)),
+        *([f"run.linked_folders={linked}"] if folder.linked_folders else []),
+    ]
     allowed = "".join(f" --allow-package={name}" for name in packages)
-    return f"{_launch_command(launch)} {shlex.join(words)}{allowed}"
+    return f"{_launch_command(launch)} {shlex.join(arguments)}{allowed}"
 
 
-def with_settings(words: Sequence[str], settings: Sequence[str], launch: Launch) -> str:
-    """The command line of this start with further `key=value` settings. words: those after the command."""
-    end = words.index("--") if "--" in words else len(words)
+def with_settings(arguments: Sequence[str], settings: Sequence[str], launch: Launch) -> str:
+    """The command line of this start with further `key=value` settings. arguments: those after the command."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
     keys = {setting.partition("=")[0] for setting in settings}
-    kept = [word for word in words[:end] if word.partition("=")[0] not in keys]
-    return f"{_launch_command(launch)} {shlex.join([*kept, *settings, *words[end:]])}"
+    others = [argument for argument in arguments[:end] if argument.partition("=")[0] not in keys]
+    return f"{_launch_command(launch)} {shlex.join([*others, *settings, *arguments[end:]])}"
 
 
 def _launch_command(launch: Launch) -> str:
@@ -45,7 +48,7 @@ def _launch_command(launch: Launch) -> str:
     return f"torchrun {many}--nproc-per-node {launch.local_size} -m mezzotint train"
 
 
-def progress(live: LiveLine, what: str) -> Callable[[int, int], None]:
+def progress(live: LiveLine, subject: str) -> Callable[[int, int], None]:
     """A progress callback that prints every tenth part once, and nothing for small sets."""
     tenths: set[int] = set()
 
@@ -53,31 +56,31 @@ def progress(live: LiveLine, what: str) -> Callable[[int, int], None]:
         tenth = 10 * done // max(total, 1)
         if total >= 1000 and tenth not in tenths:
             tenths.add(tenth)
-            live.say(f"{what}: {done:,} of {total:,}")
+            live.say(f"{subject}: {done:,} of {total:,}")
 
     return report
 
 
 def start_line(
-    restored: Restored | None, steps: int, changes: Sequence[str], line: str, *, behind: int = 0, longer: str = "",
-    again: bool = False,
+    restored: Restored | None, steps: int, changes: Sequence[str], line: str, *, trained_steps: int = 0,
+    extension: str = "", is_restart: bool = False,
 ) -> str:  # fmt: skip
-    """Whether the run starts or resumes, and what makes it not bit-exact. behind: steps that the weights of a new run
-    were trained for already. longer: how to extend a finished run. again: an earlier start ended before its first
-    checkpoint."""
+    """Whether the run starts or resumes, and what makes it not bit-exact. trained_steps: steps that the weights of a
+    new run were trained for already. extension: how to extend a finished run. is_restart: an earlier start ended before
+    its first checkpoint."""
     if restored is None:
-        begin = f"continuing after step {behind:,}" if behind else "starting at step 0"
-        begin = f"the previous start ended before its first checkpoint; {begin}" if again else begin
+        begin = f"continuing after step {trained_steps:,}" if trained_steps else "starting at step 0"
+        begin = f"the previous start ended before its first checkpoint; {begin}" if is_restart else begin
         return f"{begin} of {steps:,}; Ctrl-C saves and stops; resume with: {line}"
     if restored.step >= steps:
-        return f"{restored.path.name} is the end of this run, nothing is left to train; {longer}"
+        return f"{restored.path.name} is the end of this run, nothing is left to train; {extension}"
     exact = f"; not bit-exact from here: {'; '.join(changes)}" if changes else ""
     return f"resuming from {restored.path.name}, {format_count(steps - restored.step, 'step')} to go{exact}"
 
 
-def extension_line(reading: Reading, recipe: Recipe, words: Sequence[str], launch: Launch) -> str:
+def extension_line(reading: Reading, recipe: Recipe, arguments: Sequence[str], launch: Launch) -> str:
     """How to train a finished run further: the setting or option that gave its length, and a command line that about
-    doubles it. words: those after the command."""
+    doubles it. arguments: those after the command."""
     path = "run.epochs" if recipe.run.epochs is not None else "run.steps"
     length = recipe.run.epochs or recipe.run.steps or DEFAULT_STEPS
     # run.extend counts from the recipe's length: a run that was extended before doubles its extension
@@ -87,27 +90,28 @@ def extension_line(reading: Reading, recipe: Recipe, words: Sequence[str], launc
     settings = [f"run.extend={number} {unit.removesuffix('s') if number == '1' else unit}"]
     source = reading.origin.get(path, "").removeprefix("default of ")
     flag = source if source.startswith("--") or " in " in source else path
-    return f"to train it further, raise {flag}, or run: {with_settings(words, settings, launch)}"
+    return f"to train it further, raise {flag}, or run: {with_settings(arguments, settings, launch)}"
 
 
-def command_allowing(recipe: Recipe, paths: Sequence[str], words: Sequence[str], launch: Launch) -> str:
-    """The command line of this start with further settings in `run.allow_change`. words: those after the command."""
+def command_allowing(recipe: Recipe, paths: Sequence[str], arguments: Sequence[str], launch: Launch) -> str:
+    """The command line of this start with further settings in `run.allow_change`. arguments: those after the
+    command."""
     every = dict.fromkeys([*recipe.run.allow_change, *paths])
-    return with_settings(words, [f"run.allow_change=[{', '.join(every)}]"], launch)
+    return with_settings(arguments, [f"run.allow_change=[{', '.join(every)}]"], launch)
 
 
 def closing_lines(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], report: Sequence[Path]) -> list[str]:
     """The last lines of `train`: where the results are."""
-    words = "embeddings" if recipe.model.train == (PART,) else "model"
-    lines, what = [f"done. {folder.path}"], "adapter" if recipe.model.has_adapter else words
+    whole = "embeddings" if recipe.model.train == (PART,) else "model"
+    lines, label = [f"done. {folder.path}"], "adapter" if recipe.model.has_adapter else whole
     in_run = [path for path in exports if path != recipe.run.export.folder]
     averages = [path for path in in_run if path.stem.endswith("-ema") or "_ema" in path.name]
     if averages and len(averages) < len(in_run):  # the one to use first
-        lines += [f"  {what:13}{path} (averaged weights, usually the better ones)" for path in averages]
+        lines += [f"  {label:13}{path} (averaged weights, usually the better ones)" for path in averages]
         lines += [f"  or           {path} (the weights of the last step)" for path in in_run if path not in averages]
         lines += [f"  copied to    {path}" for path in exports if path not in in_run]
     else:
-        lines += [f"  {what:13}{path}" for path in exports]
+        lines += [f"  {label:13}{path}" for path in exports]
     lines += [f"  report       {path}" for path in report]
     if (folder.samples / "grid.png").exists():
         lines.append(f"  samples      {folder.samples / 'grid.png'}")

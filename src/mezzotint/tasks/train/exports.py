@@ -76,18 +76,18 @@ def name_of(recipe: Recipe, trainer: Trainer, ema: str = "", *, alone: bool = Fa
 
 
 def write(
-    model: TrainableModel, recipe: Recipe, settings: ExportSettings, place: Path, weights: Mapping[str, Tensor], *,
+    model: TrainableModel, recipe: Recipe, settings: ExportSettings, parent: Path, weights: Mapping[str, Tensor], *,
     name: str, name_alone: str, facts: Mapping[str, object], say: Callable[[str], None],
     free: Callable[[Path], Path] = lambda path: path,
 ) -> list[Path]:  # fmt: skip
-    """Writes weights, trained ones by `part/parameter`, into the folder `place`: the model as a folder called `name`,
+    """Writes weights, trained ones by `part/parameter`, into the folder `parent`: the model as a folder called `name`,
     or the file of the trained parts; before it the file of `run.export.trained_file`, called `name_alone`, if that is
     another file. An adapter becomes a folder called `name` with its files. facts: about the run, for the headers. say:
     prints what readers of the files misread. free: chooses the path of a file in a folder shared with others. Returns
     the paths written. Raises what exporting raises, StorageError E1701."""
 
     def parts(stem: str, file_format: str) -> Path:
-        target = _file(settings, place, f"{stem}{weights_formats.suffix_of(file_format)}", free)
+        target = _file(settings, parent, f"{stem}{weights_formats.suffix_of(file_format)}", free)
         with durable.storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
@@ -96,37 +96,39 @@ def write(
         return target
 
     if model.adapter is not None:
-        return [_adapter(model, model.adapter, recipe, settings, place / name, weights, facts, say)]
+        return [_adapter(model, model.adapter, recipe, settings, parent / name, weights, facts, say)]
     if set(recipe.model.train) == {PART}:
-        with _new_or_replaced(place / name) as folder:
+        with _new_or_replaced(parent / name) as folder:
             _write_learned_tokens(model, recipe, settings, folder, weights)
-        return [place / name]
+        return [parent / name]
     if settings.parts == "trained":
         written = [parts(name, settings.file_format)]
     else:
-        written = [_folder(model, recipe, settings, place / name, weights, free)]
+        written = [_folder(model, recipe, settings, parent / name, weights, free)]
     if settings.trained_file is None or (settings.parts == "trained" and settings.file_format == settings.trained_file):
         return written
     return [parts(name_alone, settings.trained_file), *written]
 
 
-def _file(settings: ExportSettings, place: Path, name: str, free: Callable[[Path], Path]) -> Path:
-    return place / name if settings.single_file_folder is None else free(settings.single_file_folder / name)
+def _file(settings: ExportSettings, parent: Path, name: str, free: Callable[[Path], Path]) -> Path:
+    return parent / name if settings.single_file_folder is None else free(settings.single_file_folder / name)
 
 
-def free_place(folder: RunFolder, path: Path, *, replaces: bool, say: Callable[[str], None]) -> Path:
+def choose_free_path(folder: RunFolder, path: Path, *, replaces: bool, say: Callable[[str], None]) -> Path:
     """Where a run writes a file outside of its folder: `path` if it does not exist, or the run itself wrote it, or with
     `replaces`; otherwise the first such NAME-2, NAME-3 …, with a note. The history records the path before the file is
     written: a kill changes nothing."""
     durable.sweep(path.parent)  # under any name: the killed export may have had another one
     written = {event.get("path") for event in folder.events() if event.get("event") == "writes"}
-    places = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
-    place = next(one for one in places if replaces or str(one) in written or not os.path.lexists(one))
-    if place != path:
-        say(f"note: {path} exists and was not written by this run; it stays, and the model is written to {place.name}")
-    if str(place) not in written:
-        folder.record("writes", path=str(place))
-    return place
+    candidates = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
+    target = next(
+        candidate for candidate in candidates if replaces or str(candidate) in written or not os.path.lexists(candidate)
+    )
+    if target != path:
+        say(f"note: {path} exists and was not written by this run; it stays, and the model is written to {target.name}")
+    if str(target) not in written:
+        folder.record("writes", path=str(target))
+    return target
 
 
 def _folder(
@@ -154,8 +156,8 @@ def _folder(
 def _new_or_replaced(target: Path) -> Iterator[Path]:
     """Where to write a folder: an earlier one is replaced once the new one is complete."""
     if target.exists():
-        with durable.replacing(target) as aside:
-            yield aside
+        with durable.replacing(target) as temporary:
+            yield temporary
     else:
         with durable.storage_errors(target):
             yield target
@@ -173,7 +175,7 @@ def _adapter(
     chosen = recipe.model.adapter
     triggers = ", ".join(filter(None, dict.fromkeys(recipe.data.captions.trigger)))
     chosen = chosen if chosen.trigger else with_values(chosen, {"trigger": triggers})
-    words = header.entries(adapter, chosen, base, description, {"output_name": recipe.run.name, **facts})
+    entries = header.entries(adapter, chosen, base, description, {"output_name": recipe.run.name, **facts})
     seal = modelspec.seal if description is not None else None
     generating: Layout = "kohya" if "unet" in trained.names.shapes or not trained.names.originals else "comfy"
     choices: dict[str, list[Layout]] = {"auto": ["diffusers", generating], "both": ["diffusers", "kohya"]}
@@ -187,7 +189,7 @@ def _adapter(
             stem = Path(files.DIFFUSERS_NAME).stem if layout == "diffusers" else recipe.run.name
             written = writing.write(
                 adapter, folder / f"{stem}{_noise_suffix(trained)}.safetensors", trained.names, layout,
-                metadata=words, dtype=DTYPES[settings.dtype], seal=seal,
+                metadata=entries, dtype=DTYPES[settings.dtype], seal=seal,
             )  # fmt: skip
             for note in written.notes if len(layouts) == 1 or layout != "diffusers" else ():
                 say(f"{written.files[0].name}: {note}")
@@ -217,21 +219,21 @@ def _write_learned_tokens(
     model: TrainableModel, recipe: Recipe, settings: ExportSettings, folder: Path, weights: Mapping[str, Tensor]
 ) -> None:
     """Writes the embeddings of learned tokens into a folder that is being written."""
-    words = model.family.learned_embeddings(weights) if PART in recipe.model.train else {}
-    if words:
+    embeddings = model.family.learned_embeddings(weights) if PART in recipe.model.train else {}
+    if embeddings:
         base = {part: model.files.fingerprint(part) for part in model.family.text_parts}
         facts = {"format": "pt", header.BASE: json.dumps(base, sort_keys=True)}
         folder.mkdir(parents=True, exist_ok=True)
-        learned_tokens.write(folder, words, DTYPES[settings.dtype], facts)
+        learned_tokens.write(folder, embeddings, DTYPES[settings.dtype], facts)
 
 
 def is_made(folder: RunFolder, step: int) -> bool:
     """Whether the export of a step was written since the run last reached that step from an earlier one."""
     for event in reversed(folder.events()):
         match event.get("event"), event.get("step"):
-            case "exported", int(at) if at == step:
+            case "exported", int(event_step) if event_step == step:
                 return True
-            case "started" | "resumed", int(at) if at < step:
+            case "started" | "resumed", int(event_step) if event_step < step:
                 return False
     return False
 

@@ -20,11 +20,11 @@ def batches(recipe: Recipe, dataset: Dataset, caches: Caches) -> dict[str, tuple
     """The sets that validation measures, by name: "loss" is the data set's own share."""
 
     sets = {"loss": (dataset.catalogue, dataset.held, recipe.data)} if len(dataset.held) else {}
-    sets |= {name: (one.catalogue, one.rows, one.settings) for name, one in dataset.sets.items()}
+    sets |= {name: (data_set.catalogue, data_set.rows, data_set.settings) for name, data_set in dataset.sets.items()}
     if len(trained := trained_rows(recipe, dataset)):
         sets["train"] = dataset.catalogue, trained, recipe.data
     seed = recipe.run.seed
-    return {name: held_out_batches(*one, seed=seed, caches=caches) for name, one in sets.items()}
+    return {name: held_out_batches(*data_set, seed=seed, caches=caches) for name, data_set in sets.items()}
 
 
 def trained_rows(recipe: Recipe, dataset: Dataset) -> NDArray[np.int32]:
@@ -47,20 +47,23 @@ def is_measured(recipe: Recipe, dataset: Dataset) -> bool:
 
 def write_list(folder: RunFolder, dataset: Dataset) -> None:
     """Writes logs/held_out.txt: images that are measured and not trained, one path a line. Raises StorageError."""
-    rows = [(dataset.catalogue, dataset.held), *((one.catalogue, one.rows) for one in dataset.sets.values())]
+    rows = [
+        (dataset.catalogue, dataset.held),
+        *((data_set.catalogue, data_set.rows) for data_set in dataset.sets.values()),
+    ]
     paths = [os.fsencode(catalogue.path(row)) for catalogue, of_set in rows for row in of_set.tolist()]
-    place = folder.logs / "held_out.txt"
-    if paths or place.exists():
-        durable.write_file(place, b"".join(path + b"\n" for path in paths))
+    file = folder.logs / "held_out.txt"
+    if paths or file.exists():
+        durable.write_file(file, b"".join(path + b"\n" for path in paths))
 
 
 def warn_of_trained(dataset: Dataset, warn: Callable[[str], None]) -> None:
     """Warns of validation sets with images that are trained as well, compared by content."""
     trained = {bytes(digest) for digest in dataset.catalogue.digest[dataset.rows]} if dataset.sets else set()
-    for name, one in dataset.sets.items():
-        count = sum(bytes(digest) in trained for digest in one.catalogue.digest[one.rows])
+    for name, data_set in dataset.sets.items():
+        count = sum(bytes(digest) in trained for digest in data_set.catalogue.digest[data_set.rows])
         if count:
             warn(
-                f"{count} of the {len(one.rows)} images of data.holdout.path {name} are trained as well, so "
+                f"{count} of the {len(data_set.rows)} images of data.holdout.path {name} are trained as well, so "
                 f"val/{name} does not measure only unseen images; remove them from data.path"
             )

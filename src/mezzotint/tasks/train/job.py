@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mezzotint import errors
 from mezzotint.errors import Stopped, StorageError
-from mezzotint.reports.overfit_report import overfit_report
-from mezzotint.reports.run_report import run_report
+from mezzotint.reports.overfit_report import write_overfit_report
+from mezzotint.reports.run_report import write_run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.settings.reading.read import Reading
@@ -27,7 +27,7 @@ from mezzotint.weights.folder import publishing
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """What every attempt at a run starts from. recipe: located. words: those after the command. code: callbacks and
+    """What every attempt at a run starts from. recipe: located. arguments: those after the command. code: callbacks and
     loss function of the user."""
 
     reading: Reading
@@ -36,13 +36,13 @@ class RunStart:
     runtime: Runtime
     folder: RunFolder
     interrupts: Interrupts
-    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     code: UserCode = NO_CODE
 
     @property
     def command(self) -> str:
         """The command line that resumes the run."""
-        if self.code.recorded():
+        if self.code.describe_sources():
             return "mezzotint.train(recipe, …) in Python, with the same callbacks and loss function"
         return announce.command(self.folder, self.launch, self.reading.packages)
 
@@ -87,7 +87,7 @@ class Job:
             return
         try:
             self.start.folder.record("stopped", step=self.trainer.progress.step, signal=signal_number)
-            report = run_report(self.start.folder)
+            report = write_run_report(self.start.folder)
             self.say(f"the report so far: {', '.join(str(path) for path in report)}")
         except (StorageError, errors.CheckpointError) as error:
             self.say(f"warning: the report could not be written: {error.message}")
@@ -100,7 +100,7 @@ class Job:
                 exports.append(publishing.publish(exports[-1], self.resolved.recipe.run.export.folder))
             report: tuple[Path, ...] = ()
             try:
-                report = run_report(self.start.folder) + self._overfit_report()
+                report = write_run_report(self.start.folder) + self._overfit_report()
             except errors.CheckpointError as error:  # a file that it reads was replaced by something else
                 self.say(f"warning: the report could not be written: {error.message}")
             self.start.folder.record("finished", step=self.trainer.progress.step)
@@ -116,4 +116,4 @@ class Job:
         ends = {event["step"] for event in self.start.folder.events() if event["event"] == "finished"}
         if self.trainer.progress.step in ends and all(path.exists() for path in existing):
             return existing  # a finished run is started again
-        return overfit_report(self.start.folder)
+        return write_overfit_report(self.start.folder)

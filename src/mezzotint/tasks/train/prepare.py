@@ -19,7 +19,7 @@ from mezzotint.errors import MezzotintError, OutOfMemory, StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.settings.recipe import Recipe
-from mezzotint.settings.resolved import Resolved, sums_are_open
+from mezzotint.settings.resolved import Resolved, has_open_gradient_dtype
 from mezzotint.tasks import assemble, describe
 from mezzotint.tasks.cache import cache, carrying, class_images
 from mezzotint.tasks.check import fitting, room
@@ -65,12 +65,12 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         live = LiveLine(*((sys.stdout, folder.log) if runtime.is_first else (announce.Silence(), None)))
         stack.callback(live.close)
         checkpoint = _choose_checkpoint(start, damaged, live.say)
-        with resume.reading_state(checkpoint):
+        with resume.wrap_state_errors(checkpoint):
             recorded = resume.recorded_in(checkpoint)
             settled = _settle(start, recorded, live.say)
         recipe = settled.recipe
         dataset = _open_dataset(recipe, runtime, live)
-        resolved = replace(_resolve(settled, dataset, recorded, runtime, live.say), code=start.code.recorded())
+        resolved = replace(_resolve(settled, dataset, recorded, runtime, live.say), code=start.code.describe_sources())
         files = assemble.open_files(recipe)
         files.require_trainable()  # before anything is encoded
         identity = _identity(resolved, dataset, files, runtime)
@@ -81,10 +81,10 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         model = start.code.attach_to(assemble.open_model(resolved, files, runtime))
         _refuse_unfit(resolved, dataset, model, runtime)
         host = _open_host(start, resolved, identity, dataset, caches, model, of_cache, live)
-        back = _roll_back.find_pending(folder, restored.values["progress"], runtime) if restored else None
+        roll_back = _roll_back.find_pending(folder, restored.values["progress"], runtime) if restored else None
         progress = external_start.progress(recipe, dataset.timeline, resolved.steps)
         if restored:
-            progress.step = back.at if back else restored.step
+            progress.step = roll_back.at if roll_back else restored.step
         trainer = stack.enter_context(
             assemble.open_trainer(
                 resolved, runtime, dataset, caches, model, progress=progress, host=host,
@@ -95,7 +95,7 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         if restored is None:
             _start_fresh(host)
         else:
-            _restore(restored, changes, trainer, host, back)
+            _restore(restored, changes, trainer, host, roll_back)
         if runtime.is_first:
             lines = _record_start(start, host, restored, changes)
             for line in (*(f"note       {note}" for note in start.reading.notes), *lines):
@@ -146,7 +146,7 @@ def _resolve(
     assemble.refuse_empty_shares(recipe, processes)
     sums = recorded.gradient_sums(recipe) if recorded else None
     blocks = recipe.run.offload.blocks
-    decides_sums, decides_blocks = sums is None and sums_are_open(recipe), blocks == "auto"
+    decides_sums, decides_blocks = sums is None and has_open_gradient_dtype(recipe), blocks == "auto"
     if runtime.is_first and (decides_sums or decides_blocks):
         free = free_device_memory(runtime.device, recipe.run.memory_limit)
         batches = largest_batches(bucket_rows(dataset, recipe))
@@ -169,8 +169,8 @@ def _compare(
     if checkpoint is None:
         return None, []
     restored = state.read(checkpoint, tensors=False)
-    allowing = partial(announce.command_allowing, resolved.recipe, words=start.words, launch=start.launch)
-    with resume.reading_state(restored.path):
+    allowing = partial(announce.command_allowing, resolved.recipe, arguments=start.arguments, launch=start.launch)
+    with resume.wrap_state_errors(restored.path):
         return restored, resume.compare(restored, start.reading, resolved.recipe, identity, allowing)
 
 
@@ -246,28 +246,28 @@ def _start_fresh(host: TrainHost) -> None:
 
 
 def _restore(
-    restored: state.Restored, changes: list[str], trainer: Trainer, host: TrainHost, back: RollBack | None
+    restored: state.Restored, changes: list[str], trainer: Trainer, host: TrainHost, roll_back: RollBack | None
 ) -> None:
     folder, shares = host.folder, host.runtime.shares
     state.fits(restored, trainer.tensors(), shares)
     tensors = _read(restored, host.runtime)
-    with resume.reading_state(restored.path):
+    with resume.wrap_state_errors(restored.path):
         trainer.load(tensors, restored.values)
     host.saves.verified.add(restored.path)
     host.restore_live(trainer)
-    if back is not None:
-        back.apply(trainer.progress, host.dataset.timeline)
-        trainer.owes_export = trainer.owes_export and back.at == back.to
+    if roll_back is not None:
+        roll_back.apply(trainer.progress, host.dataset.timeline)
+        trainer.owes_export = trainer.owes_export and roll_back.at == roll_back.to
     is_in_run = restored.path.resolve().parent == folder.checkpoints.resolve()
     if host.runtime.is_first:
         moved = resume.set_aside_later(folder, restored.step if is_in_run else restored.step - 1)
-        metrics_log.truncate(folder, back.at if back else restored.step)
+        metrics_log.truncate(folder, roll_back.at if roll_back else restored.step)
         folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
         host.choose_best(trainer)  # a process may have died before it did, and some were renamed
     if not is_in_run:
         # from here on only this folder records the run's progress
         trainer.owes_export = False  # the other run writes it
-    if not is_in_run or (back is not None and back.at > back.to):
+    if not is_in_run or (roll_back is not None and roll_back.at > roll_back.to):
         host.save(trainer)
 
 
@@ -303,7 +303,7 @@ def _record_start(start: RunStart, host: TrainHost, restored: state.Restored | N
         manifest.write(folder, recipe, dataset.catalogue, model.files, run_files.environment(runtime, launch))
     if recipe.run.export.link is not None:
         run_files.link(folder, recipe.run.export.link, host.say)
-    behind, steps, again = recipe.run.start.step, host.resolved.steps, folder.attempts() > 0
+    trained_steps, steps, is_restart = recipe.run.start.step, host.resolved.steps, folder.attempts() > 0
     subject = describe.Subject(
         recipe=recipe, device=runtime.device, launch=launch, model=model, dataset=dataset, steps=steps,
         checkpoint_bytes=model.update.checkpoint_bytes(lambda name, m: sharding.full_shape(name, m, runtime.shares)),
@@ -311,12 +311,14 @@ def _record_start(start: RunStart, host: TrainHost, restored: state.Restored | N
     )  # fmt: skip
     description, notes = describe.describe(subject), describe.notes(subject)
     folder.record(
-        "started", step=restored.step if restored else behind, steps=steps, recipe=host.digest,
+        "started", step=restored.step if restored else trained_steps, steps=steps, recipe=host.digest,
         processes=runtime.world_size, batch=recipe.data.batch_size, changes=changes,
         description=description, notes=notes, **host.recorded,
     )  # fmt: skip
-    longer = announce.extension_line(reading, recipe, start.words, launch)
-    line = announce.start_line(restored, steps, changes, start.command, behind=behind, longer=longer, again=again)
+    extension = announce.extension_line(reading, recipe, start.arguments, launch)
+    line = announce.start_line(
+        restored, steps, changes, start.command, trained_steps=trained_steps, extension=extension, is_restart=is_restart
+    )
     titled = [*description, *(("note", note) for note in notes)]
     head = f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}"
     return [head, *(f"  {title:<10} {text}" for title, text in titled), line]

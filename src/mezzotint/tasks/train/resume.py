@@ -16,7 +16,7 @@ from mezzotint.settings.reading.paths import sections
 from mezzotint.settings.reading.read import COMMAND_LINE, Reading
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.resolved import SUMS
-from mezzotint.settings.resume_rules import Difference, data_changed, differences, judge
+from mezzotint.settings.resume_rules import Difference, data_change_problems, find_differences, sort_differences
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import damage_of
@@ -49,8 +49,8 @@ class Recorded:
 
     def gradient_sums(self, recipe: Recipe) -> GradientSums | None:
         """The type of gradient sums kept from the run; None where the recipe sets one, or the run recorded none."""
-        kept: GradientSums | None = self.choices.get(SUMS)
-        return kept if recipe.run.gradient_dtype == "auto" else None
+        sums: GradientSums | None = self.choices.get(SUMS)
+        return sums if recipe.run.gradient_dtype == "auto" else None
 
 
 def recorded_in(checkpoint: Path | None) -> Recorded | None:
@@ -71,7 +71,7 @@ def _reason_unusable(checkpoint: Path) -> str | None:
 
 
 @contextmanager
-def reading_state(checkpoint: Path | None) -> Iterator[None]:
+def wrap_state_errors(checkpoint: Path | None) -> Iterator[None]:
     """Context for the first use of a checkpoint's state.json. Raises DamagedCheckpoint for a value that no version has
     written. checkpoint: None for a new run."""
     try:
@@ -79,8 +79,8 @@ def reading_state(checkpoint: Path | None) -> Iterator[None]:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if checkpoint is None:
             raise
-        what = f"state.json is intact, but its values are wrong ({type(error).__name__}: {error})"
-        raise state.DamagedCheckpoint(checkpoint, what) from error
+        problem = f"state.json is intact, but its values are wrong ({type(error).__name__}: {error})"
+        raise state.DamagedCheckpoint(checkpoint, problem) from error
 
 
 def choose(resume: str, folder: RunFolder, command: str, damaged: Mapping[Path, str] = MappingProxyType({})) -> Start:
@@ -123,7 +123,7 @@ def _choose_newest(checkpoints: Path, damaged: Mapping[Path, str], *, insist: bo
     newest = state.newest_valid(checkpoints, hashes=False, damaged=damaged, unfit=_reason_unusable)
     skipped = [f"{path.name}: {reason}" for path, reason in newest.passed_over]
     if newest.path is not None:
-        return Start(newest.path, tuple(f"passed over {one}" for one in skipped))
+        return Start(newest.path, tuple(f"passed over {description}" for description in skipped))
     if skipped:
         raise CheckpointError(
             f"{checkpoints}: every checkpoint is damaged ({'; '.join(skipped)}); restore one from a backup, or "
@@ -167,7 +167,7 @@ def set_aside_later(folder: RunFolder, step: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a run depends on besides its recipe: data content, frozen weights, and the hardware."""
+    """What a run depends on other than its recipe: data content, frozen weights, and the hardware."""
 
     data: str
     parts: Mapping[str, str]
@@ -192,8 +192,12 @@ def allowed_changes(reading: Reading, recipe: Recipe) -> list[str]:
 def changed_settings(values: Mapping[str, Any], recipe: Recipe) -> list[Difference]:
     """Settings that differ from those of a checkpoint's state.json. What the run chose itself and the recipe now gives
     or leaves open has not changed."""
-    choices, differing = values.get("resolved", {}), differences(values["recipe"], recipe)
-    return [one for one in differing if one.path not in choices or one.new not in (choices[one.path], "auto")]
+    choices, differing = values.get("resolved", {}), find_differences(values["recipe"], recipe)
+    return [
+        difference
+        for difference in differing
+        if difference.path not in choices or difference.new not in (choices[difference.path], "auto")
+    ]
 
 
 def compare(
@@ -207,21 +211,21 @@ def compare(
     """
     changed = changed_settings(restored.values, recipe)
     allowed = allowed_changes(reading, recipe)
-    recorded, problems = judge(changed, allowed)
+    recorded, problems = sort_differences(changed, allowed)
     sentences = [f"{d.path}: {d.old} → {d.new}" for d in recorded]
     before, now = restored.values["identity"], identity.values()
     if before["data"] != identity.data:
         sentences.append("the data set's content has changed")
-        problems += data_changed(allowed)
-    is_reinitialized = recipe.model.weights == "random" and any(one.path == "run.seed" for one in changed)
+        problems += data_change_problems(allowed)
+    is_reinitialized = recipe.model.weights == "random" and any(difference.path == "run.seed" for difference in changed)
     for part, old in before["parts"].items() if not is_reinitialized else ():
         new = identity.parts.get(part)
         if new is not None and new != old:
             sentences.append(f"the weights of the frozen {part} have changed")
             if "model" not in allowed:
-                what = f"the frozen {part} is not the one that the checkpoint was trained with"
+                problem = f"the frozen {part} is not the one that the checkpoint was trained with"
                 remedy = "put it back, or write run.allow_change=[model] to continue with this one"
-                problems.append(Problem("model.path", what, remedy, "E1514"))
+                problems.append(Problem("model.path", problem, remedy, "E1514"))
     problems += _changed_code(before.get("code", {}), identity.code, allowed, sentences)
     for name in ("world_size", "device", "torch", "threads"):
         if before[name] != now[name]:
@@ -243,13 +247,13 @@ def _changed_code(
             continue
         sentences.append(f"{part}: {old or 'none'} → {new or 'none'}")
         if new is None:
-            what = f"the run was trained with the {part} {old}, and this start has none"
+            problem = f"the run was trained with the {part} {old}, and this start has none"
             remedy = "start it from Python with mezzotint.train(…) and the same callbacks and loss function"
-            problems.append(Problem("run.resume", what, remedy, "E1522"))
+            problems.append(Problem("run.resume", problem, remedy, "E1522"))
         elif "code" not in allowed:
-            what = f"the {part} is {new}, and was {old or 'none'}"
+            problem = f"the {part} is {new}, and was {old or 'none'}"
             remedy = "put it back, or write run.allow_change=[code] to continue with this one"
-            problems.append(Problem("run.resume", what, remedy, "E1522"))
+            problems.append(Problem("run.resume", problem, remedy, "E1522"))
     return problems
 
 
@@ -261,7 +265,7 @@ def refusal(checkpoint: Path, recipe: Recipe, reading: Reading, problems: Sequen
         remedy = f"start at step 0, from a copy of {reading.fork / 'recipe.yaml'}: run.folder=FOLDER"
     return RecipeError(
         f"{checkpoint.name} cannot be continued with this recipe: it",
-        problems=reading.placed(problems),
+        problems=reading.add_lines(problems),
         closing=f"or {remedy}",
     )
 
@@ -276,11 +280,14 @@ def _new_run_setting(recipe: Recipe, reading: Reading) -> str:
 
 
 def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
-    """The problems; if only a changed length stands in the way, with the command line that accepts it. line: makes it
+    """The problems; if the only one is a changed length, with the command line that accepts it. line: makes it
     from the names that `run.allow_change` needs."""
-    words = {"E1510": "", "E1513": "data", "E1514": "model"}
-    allowed = [words[one.code] or one.where for one in problems if one.code in words]
+    name_of_code = {"E1510": "", "E1513": "data", "E1514": "model"}
+    allowed = [name_of_code[problem.code] or problem.where for problem in problems if problem.code in name_of_code]
     if line is None or len(allowed) < len(problems):
         return list(problems)
     remedy = f"put it back, or accept a run that is not bit-exact: {line(allowed)}"
-    return [one._replace(remedy=remedy) if one.where in ("run.steps", "run.epochs") else one for one in problems]
+    return [
+        problem._replace(remedy=remedy) if problem.where in ("run.steps", "run.epochs") else problem
+        for problem in problems
+    ]

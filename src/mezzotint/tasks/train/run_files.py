@@ -64,10 +64,10 @@ def write(
     encoder truncates. Raises StorageError."""
     durable.write_json(folder.path / "environment.json", environment(runtime, launch))
     # the next start resumes from the newest checkpoint, with the same cache from any working directory
-    place = recipe.data.cache.path
-    place = place if is_remote(place) else place.expanduser().absolute()
-    again = with_values(recipe, {"run.resume": "auto", "data.cache.path": place})
-    text = yaml.safe_dump(plain_values(again), sort_keys=False, allow_unicode=True, width=100)
+    cache = recipe.data.cache.path
+    cache = cache if is_remote(cache) else cache.expanduser().absolute()
+    resumed = with_values(recipe, {"run.resume": "auto", "data.cache.path": cache})
+    text = yaml.safe_dump(plain_values(resumed), sort_keys=False, allow_unicode=True, width=100)
     durable.write_file(folder.recipe, FIRST_LINE + text)
     data_report.write(dataset.catalogue, folder.path, recipe.data, lost.tokens if lost is not None else {})
     held_out.write_list(folder, dataset)
@@ -92,13 +92,13 @@ def write_origins(reading: Reading, folder: RunFolder) -> None:
 def link(folder: RunFolder, name: str, say: Callable[[str], None]) -> None:
     """Links another name to the folder of exports. An existing file stays; on a file system without links it prints a
     warning."""
-    place = folder.path / name
-    if place.is_symlink() or place.exists():
+    path = folder.path / name
+    if path.is_symlink() or path.exists():
         return
     try:
-        place.symlink_to(folder.exports.name)
+        path.symlink_to(folder.exports.name)
     except OSError as error:
-        say(f"warning: {place} could not be linked to {folder.exports.name}/ ({error.strerror}); models are there")
+        say(f"warning: {path} could not be linked to {folder.exports.name}/ ({error.strerror}); models are there")
 
 
 def environment(runtime: Runtime, launch: Launch) -> dict[str, Any]:

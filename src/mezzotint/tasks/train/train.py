@@ -10,10 +10,10 @@ from pathlib import Path
 from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import ABOUT_PEERS, Launch, Runtime, open_runtime
-from mezzotint.settings.advice import less_memory
+from mezzotint.settings.advice import suggest_less_memory
 from mezzotint.settings.reading.read import Reading, resolve_paths
 from mezzotint.settings.recipe import Recipe
-from mezzotint.settings.resume_rules import unknown_allowances
+from mezzotint.settings.resume_rules import find_unknown_allowances
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, text_files
 from mezzotint.tasks.reading.arguments import parse
@@ -46,13 +46,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def train(
-    reading: Reading, words: Sequence[str] = (), *, exports: bool = True, code: UserCode = NO_CODE,
+    reading: Reading, arguments: Sequence[str] = (), *, exports: bool = True, code: UserCode = NO_CODE,
     owns_process: bool = True,
 ) -> RunFolder:  # fmt: skip
-    """Trains a recipe, resuming from what its run folder contains, and returns the run folder. words: those after the
-    command, for printed command lines. exports: whether the finished model is written. code: callbacks and loss
+    """Trains a recipe, resuming from what its run folder contains, and returns the run folder. arguments: those after
+    the command, for printed command lines. exports: whether the finished model is written. code: callbacks and loss
     function of the user. owns_process: see `Interrupts`."""
-    with start_run(reading, words, code=code, owns_process=owns_process) as start:
+    with start_run(reading, arguments, code=code, owns_process=owns_process) as start:
         while run_attempt(start, exports=exports):
             gc.collect()  # frees the memory of the attempt's model
         return start.folder
@@ -60,7 +60,7 @@ def train(
 
 @contextmanager
 def start_run(
-    reading: Reading, words: Sequence[str] = (), *, code: UserCode = NO_CODE, owns_process: bool = True
+    reading: Reading, arguments: Sequence[str] = (), *, code: UserCode = NO_CODE, owns_process: bool = True
 ) -> Iterator[RunStart]:  # fmt: skip
     """Prepares for attempts at a run: signals are handled, processes are connected, the run folder is locked. See
     `train`."""
@@ -71,11 +71,13 @@ def start_run(
         interrupts = stack.enter_context(Interrupts(owns_process=owns_process))
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
-        place = Path(runtime.share(str(folder_of(reading, recipe))))
-        folder = RunFolder(place, run_files.linked_folders(reading, recipe))
+        path = Path(runtime.share(str(folder_of(reading, recipe))))
+        folder = RunFolder(path, run_files.linked_folders(reading, recipe))
         folder.refuse_links()
-        start = RunStart(reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,), code)
-        stack.enter_context(named_failures(runtime, folder, start.command, recipe))
+        start = RunStart(
+            reading, recipe, launch, runtime, folder, interrupts, tuple(arguments) or (reading.name,), code
+        )
+        stack.enter_context(translate_failures(runtime, folder, start.command, recipe))
         run_files.refuse_foreign_recipe(folder)
         _take_folder(folder, runtime, stack)
         yield start
@@ -98,8 +100,8 @@ def run_attempt(start: RunStart, *, exports: bool) -> bool:
 
 
 def _refuse_impossible(reading: Reading, recipe: Recipe, launch: Launch) -> None:
-    """Refuses what the recipe alone shows to be impossible, before anything slow."""
-    problems = unknown_allowances(recipe.run.allow_change)
+    """Refuses what the recipe shows to be impossible, before anything slow."""
+    problems = find_unknown_allowances(recipe.run.allow_change)
     if problems:
         raise RecipeError(reading.name, problems=problems)
     require_possible(recipe)
@@ -122,7 +124,7 @@ def _take_folder(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
 
 
 @contextmanager
-def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Recipe) -> Iterator[None]:
+def translate_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Recipe) -> Iterator[None]:
     """Turns failures of libraries into errors of ours, and adds the command line that resumes a run that stops
     early."""
 
@@ -130,7 +132,7 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
         return f"resume with: {command}" if folder.recipe.exists() else "start the same command again"
 
     try:
-        with assemble.named_shortage(f"{runtime.device} does not have enough memory", less_memory(recipe)):
+        with assemble.translate_shortage(f"{runtime.device} does not have enough memory", suggest_less_memory(recipe)):
             yield
     except RuntimeError as error:
         if "can't allocate memory" in str(error):  # torch's message about host memory
@@ -139,10 +141,10 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
                 f"mathematics stays the same) or data.resolution; {resume_hint()}",
                 code="E1750",
             ) from error
-        if runtime.world_size > 1 and any(word in str(error) for word in ABOUT_PEERS):
+        if runtime.world_size > 1 and any(phrase in str(error) for phrase in ABOUT_PEERS):
             lost = f"process {runtime.rank} lost {runtime.describe_lost_peer()}"
-            words = (lost, runtime.peer_phases(), "the newest checkpoint is intact", resume_hint())
-            raise PeerLost("; ".join(filter(None, words)), code="E1804") from error
+            sentences = (lost, runtime.peer_phases(), "the newest checkpoint is intact", resume_hint())
+            raise PeerLost("; ".join(filter(None, sentences)), code="E1804") from error
         raise
     except Stopped as stopped:
         raise Stopped(f"{stopped.message}; {resume_hint()}", signal_number=stopped.signal_number) from stopped

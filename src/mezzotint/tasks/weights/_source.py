@@ -51,7 +51,7 @@ class SourceComponent:
         if "." in self.network:
             stored = components.stored_as(self.network, stored)
         shapes = {name: info.shape for name, info in stored.header().items()}
-        state.require_shapes(stored.place, self.shapes(), components.modern_names(self.network, shapes))
+        state.require_shapes(stored.path, self.shapes(), components.modern_names(self.network, shapes))
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class ConvertSource(ABC):
     extras: Extras = field(default_factory=Extras)
     notes: tuple[str, ...] = ()
 
-    def stored(self, name: str, dtype: DTypeName | None) -> Stored:
+    def open_component(self, name: str, dtype: DTypeName | None) -> Stored:
         """A component's tensors, cast to `dtype` if it is not None."""
         stored = self.components[name].open()
         return stored if dtype is None else Cast(stored, dtype)
@@ -131,7 +131,7 @@ class _FlowSource(ConvertSource):
         name = files.spec.folders[part]
         written = files.plan_original(part)
         self.components[name].require_fit()
-        return written.tensors(name, self.stored(name, args.dtype).header())
+        return written.tensors(name, self.open_component(name, args.dtype).header())
 
     def require_writable(self, args: ConvertArgs) -> None:
         if formats.format_for(args.destination) is not None:
@@ -196,7 +196,7 @@ class _StableSource(ConvertSource):
             known_layouts.require_for(tuple(self.components), args.destination, args.source),
             {name: component.config for name, component in self.components.items()},
             {name: component.shapes() for name, component in self.components.items()},
-            {name: self.stored(name, args.dtype) for name in self.components},
+            {name: self.open_component(name, args.dtype) for name in self.components},
             extras,
         )
 
@@ -212,12 +212,12 @@ def _open_folder(args: ConvertArgs) -> ConvertSource:
     """Opens a folder, including old ones with pickled weights."""
     refuse_run(args.source)
     kinds.refuse_adapter(args.source)
-    guess = kinds.of_path(args.source)
+    guess = kinds.describe_path(args.source)
     folder = open_folder(args.source) if guess is None else None
     unet = folder.config("unet") if folder is not None and folder.has("unet") else {}
-    other = guess or (kinds.of_index(folder.index, unet, None) if folder is not None else None)
-    held = [name for name in known_layouts.component_names() if folder is not None and folder.has(name)]
-    layout = known_layouts.for_components(held)
+    other = guess or (kinds.describe_folder(folder.index, unet, None) if folder is not None else None)
+    components = [name for name in known_layouts.component_names() if folder is not None and folder.has(name)]
+    layout = known_layouts.for_components(components)
     if folder is None or other is not None or layout is None:
         raise WeightsError(
             f"{args.source}: looks like {other or 'a part of a model'}; only complete models of SD 1.x, SD 2.x or SDXL "
@@ -231,20 +231,22 @@ def _open_folder(args: ConvertArgs) -> ConvertSource:
     for name in layout.networks:
         for index in sorted((folder.root / name).glob("*.safetensors.index.json")):
             tensor_files.shards(index)  # a damaged index is reported before a part without weights
-    stored = {name: _stored_in(args, folder, name) for name in layout.networks}
+    stored = {name: _open_stored(args, folder, name) for name in layout.networks}
     return _StableSource(args.source, folder, _components(folder, layout, stored), scheduler, read_extras(args.source))
 
 
-def _stored_in(args: ConvertArgs, folder: ModelFolder, name: str) -> Stored:
-    where = folder.root / name
+def _open_stored(args: ConvertArgs, folder: ModelFolder, name: str) -> Stored:
+    folder_path = folder.root / name
     names = ("diffusion_pytorch_model.bin", "pytorch_model.bin")
-    pickle = next((where / name for name in names if (where / name).is_file()), None)
-    if pickle is not None and not any(where.glob("*.safetensors*")):
+    pickle = next((folder_path / name for name in names if (folder_path / name).is_file()), None)
+    if pickle is not None and not any(folder_path.glob("*.safetensors*")):
         assert args.store is not None
         return InFile(pickled.as_safetensors(pickle, args.store))
     weights = folder.weights(name)
     if weights is None:
-        raise WeightsError(f"{where}: has a configuration but no weights; download the complete model", code="E1407")
+        raise WeightsError(
+            f"{folder_path}: has a configuration but no weights; download the complete model", code="E1407"
+        )
     return InFile(weights.path)
 
 
@@ -280,15 +282,15 @@ def _components(folder: ModelFolder, layout: KeyMap, stored: Mapping[str, Stored
 
 
 def _extra_notes(single: SingleFile, args: ConvertArgs) -> Iterator[str]:
-    besides = single.besides
+    unmapped = single.unmapped
     if single.averaged:
-        yield f"the averaged copy replaces the denoiser ({len(besides.averages)} tensors)"
-    elif besides.averages and args.ema == "ignore":
-        yield f"left out: {len(besides.averages)} averaged tensors; --ema=use uses them, --ema=keep keeps both"
-    if besides.extras:
-        yield f"kept: {tensor_files.summary(besides.extras, 3)} that no network needs"
-    if besides.unknown:
-        yield f"kept, but unknown: {tensor_files.summary(besides.unknown)}"
+        yield f"the averaged copy replaces the denoiser ({len(unmapped.averages)} tensors)"
+    elif unmapped.averages and args.ema == "ignore":
+        yield f"left out: {len(unmapped.averages)} averaged tensors; --ema=use uses them, --ema=keep keeps both"
+    if unmapped.extras:
+        yield f"kept: {tensor_files.summary(unmapped.extras, 3)} that no network needs"
+    if unmapped.unknown:
+        yield f"kept, but unknown: {tensor_files.summary(unmapped.unknown)}"
 
 
 def refuse_run(source: Path) -> None:

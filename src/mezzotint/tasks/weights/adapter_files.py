@@ -35,14 +35,14 @@ from mezzotint.weights.single_file import modelspec, planned
 from mezzotint.weights.single_file.single_file import family_at
 
 
-class Reads(Protocol):
+class TensorReader(Protocol):
     """Tensors by the names of a component's files."""
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _LoadedTensors:
     tensors: Mapping[str, Tensor]
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
@@ -59,15 +59,15 @@ class BaseModel:
     def at(cls, path: Path, config: Path | None = None) -> BaseModel:
         """The model at a path, identified by its configurations. Raises WeightsError E1401, E1442 and as reading
         headers does."""
-        found = path if path.exists() else resolve_path(path, None, shipped=MODELS)
-        family = family_at(found)
+        model_path = path if path.exists() else resolve_path(path, None, shipped=MODELS)
+        family = family_at(model_path)
         if family is None:
             raise WeightsError(
-                f"{found}: is not a known model; give the folder or file of the complete model that the adapter is "
-                "for, or the name of a shipped one (`mezzotint ls models`)",
+                f"{model_path}: is not a known model; give the folder or file of the complete model that the adapter "
+                "is for, or the name of a shipped one (`mezzotint ls models`)",
                 code="E1442",
             )
-        return cls(ModelSettings(path=found, family=family, config=config))
+        return cls(ModelSettings(path=model_path, family=family, config=config))
 
     @property
     def path(self) -> Path:
@@ -86,22 +86,22 @@ class BaseModel:
         return bool(self.family.spec.layout)
 
     @cached_property
-    def described(self) -> ModelFiles:
+    def model_files(self) -> ModelFiles:
         """Its files opened by configurations only. Raises WeightsError."""
-        return self.family.files.described(self.settings)
+        return self.family.files.from_configs(self.settings)
 
     @cached_property
     def names(self) -> LayerNames:
         """The names of its layers. Raises WeightsError."""
-        return LayerNames.of(self.described)
+        return LayerNames.of(self.model_files)
 
-    def weights(self, store: Path) -> Mapping[str, Reads]:
+    def weights(self, store: Path) -> Mapping[str, TensorReader]:
         """Readers of its tensors, by component. store: for copies of pickles. Raises WeightsError."""
         if self.is_stable:
-            return merge.open_base(self.path, config=self.settings.config, store=store).source.held
+            return merge.open_base(self.path, config=self.settings.config, store=store).source.components
         opened, folders = self.family.files.of(self.settings), self.family.spec.folders
         parts = [part for part in opened.spec.trainable if folders[part] in self.names.shapes]
-        return {folders[part]: _Held(_by_file_names(opened.network(part))) for part in parts}
+        return {folders[part]: _LoadedTensors(_by_file_names(opened.network(part))) for part in parts}
 
     def read(self, path: Path, store: Path) -> Adapter:
         """Reads an adapter for it; a pickled one in a sandboxed process. Raises WeightsError as `files.read`."""
@@ -134,13 +134,13 @@ def is_adapter(path: Path, store: Path) -> bool:
 def portions(layers: Sequence[LayerName], names: LayerNames) -> Iterator[tuple[str, list[LayerName]]]:
     """Groups layers of the same component into portions of about `planned.CHUNK` bytes in float32."""
     portion: list[LayerName] = []
-    held = 0
+    num_bytes = 0
     for layer in layers:
         size = 4 * torch.Size(names.weights[layer]).numel()
-        if portion and (held + size > planned.CHUNK or layer.component != portion[0].component):
+        if portion and (num_bytes + size > planned.CHUNK or layer.component != portion[0].component):
             yield portion[0].component, portion
-            portion, held = [], 0
-        portion, held = [*portion, layer], held + size
+            portion, num_bytes = [], 0
+        portion, num_bytes = [*portion, layer], num_bytes + size
     if portion:
         yield portion[0].component, portion
 
@@ -148,27 +148,31 @@ def portions(layers: Sequence[LayerName], names: LayerNames) -> Iterator[tuple[s
 def rule(line: CommandLine) -> RankRule:
     """The rule from `--rank`, `--convolutions` and one of `--share`, `--sv-ratio`, `--sv-cumulative`. Raises
     RecipeError E1012."""
-    rank, share = line.whole("--rank", 1), line.number("--share")
-    ratio, cumulative = line.number("--sv-ratio"), line.number("--sv-cumulative")
+    rank, share = line.get_integer("--rank", 1), line.get_float("--share")
+    ratio, cumulative = line.get_float("--sv-ratio"), line.get_float("--sv-cumulative")
     rules = [name for name in ("--share", "--sv-ratio", "--sv-cumulative") if name in line]
     if rank is None:
-        raise line.wrong(
+        raise line.usage_error(
             "--rank=N is required: the rank of the new adapter, or with --share, --sv-ratio or --sv-cumulative the "
             "highest rank of a layer"
         )
     if len(rules) > 1:
-        raise line.wrong(f"{' and '.join(rules)} are different rules for the rank of a layer; give only one of them")
+        raise line.usage_error(
+            f"{' and '.join(rules)} are different rules for the rank of a layer; give only one of them"
+        )
     if share is not None and not 0 <= share < 1:
-        raise line.wrong(f"--share is the share of each change that may be left out, from 0 to below 1, got {share:g}")
+        raise line.usage_error(
+            f"--share is the share of each change that may be left out, from 0 to below 1, got {share:g}"
+        )
     if ratio is not None and ratio < 1:
-        raise line.wrong(
+        raise line.usage_error(
             f"--sv-ratio=R keeps singular values of at least the largest / R; R is 1 or more, got {ratio:g}"
         )
     if cumulative is not None and not 0 < cumulative <= 1:
-        raise line.wrong(
+        raise line.usage_error(
             f"--sv-cumulative is the share of the singular values' sum to keep, above 0 to 1, got {cumulative:g}"
         )
-    return RankRule(rank, share or 0.0, line.whole("--convolutions", 1), ratio, cumulative)
+    return RankRule(rank, share or 0.0, line.get_integer("--convolutions", 1), ratio, cumulative)
 
 
 def remainders(rows: Sequence[Remainder]) -> Iterator[str]:
@@ -176,11 +180,11 @@ def remainders(rows: Sequence[Remainder]) -> Iterator[str]:
     for row in sorted(rows, key=lambda row: (-row.share, str(row.layer))):
         yield f"{row.layer}: rank {row.rank}, norm {row.norm:.4g}, left out {row.share:.2%}"
     ranks = sorted({row.rank for row in rows})
-    whole = sum(row.norm**2 for row in rows) ** 0.5
-    lost = sum((row.norm * row.share) ** 2 for row in rows) ** 0.5
+    total_norm = sum(row.norm**2 for row in rows) ** 0.5
+    lost_norm = sum((row.norm * row.share) ** 2 for row in rows) ** 0.5
     yield (
         f"{len(rows)} layers, rank {' to '.join(map(str, dict.fromkeys((ranks[0], ranks[-1]))))}; of the whole change "
-        f"(norm {whole:.4g}) {lost / whole if whole else 0:.2%} is left out"
+        f"(norm {total_norm:.4g}) {lost_norm / total_norm if total_norm else 0:.2%} is left out"
     )
 
 
@@ -189,7 +193,7 @@ def target(line: CommandLine) -> Path:
     it exists."""
     path = Path(line.plain[-1]).expanduser()
     if path.suffix != ".safetensors":
-        raise line.wrong(f"an adapter is written as a file that ends in .safetensors, got {path.name}")
+        raise line.usage_error(f"an adapter is written as a file that ends in .safetensors, got {path.name}")
     require_free(path, line.command.name, replaces=REPLACE.name in line)
     return path
 
@@ -213,7 +217,7 @@ def write(
     before: metadata to keep, such as those of the source file. fingerprints: of the base. replaces: whether to
     overwrite the files of two denoisers, whose names derive from `path`. Raises as `writing.write`, WeightsError E1410.
     """
-    description = base.described.description(path.stem)
+    description = base.model_files.description(path.stem)
     metadata = header.entries(adapter, AdapterSettings(), fingerprints or {}, description, {"output_name": path.stem})
     metadata |= modelspec.with_open_hashes(before or {})
     kind = None if dtype is None else DTYPES[dtype]

@@ -51,7 +51,7 @@ def parse(arguments: Sequence[str]) -> ConvertArgs:
         cast('Literal["ignore", "use", "keep"]', line.get("--ema") or "ignore"),
         cast('Literal["epsilon", "v"] | None', line.get("--prediction")),
         config(line),
-        base=line.path("--base"),
+        base=line.get_path("--base"),
         layout=cast('Literal["diffusers", "kohya", "comfy"] | None', line.get("--layout")),
         replaces=REPLACE.name in line,
         part=line.get("--part") or "",
@@ -63,7 +63,7 @@ def destination(line: CommandLine) -> Path:
     path = Path(line.plain[-1]).expanduser()
     if path.suffix in pickled.SUFFIXES and formats.format_for(path) is None:
         name = path.with_suffix(".safetensors").name
-        raise line.wrong(f"{path.name} would be a pickle, which is never written; use {name}")
+        raise line.usage_error(f"{path.name} would be a pickle, which is never written; use {name}")
     return path
 
 
@@ -74,7 +74,7 @@ def dtype(line: CommandLine) -> DTypeName | None:
 
 def config(line: CommandLine) -> Path | None:
     """The folder of configurations from `--config`, located."""
-    path = line.path("--config")
+    path = line.get_path("--config")
     return None if path is None else resolve_path(path, None, shipped=MODELS)
 
 
@@ -96,17 +96,17 @@ def require_free(destination: Path, verb: str, *, replaces: bool = False) -> Non
 
 
 @contextmanager
-def place_of(destination: Path, store: Path) -> Iterator[Path]:
+def open_target(destination: Path, store: Path) -> Iterator[Path]:
     """The path to write to: the destination if it is free, or else a path in `store` that replaces it when the block
     succeeds."""
     if not os.path.lexists(destination):
         yield destination
         return
-    aside = store / "new" / destination.name
-    aside.parent.mkdir()
-    yield aside
+    temporary = store / "new" / destination.name
+    temporary.parent.mkdir()
+    yield temporary
     with durable.storage_errors(destination):
-        durable.take_place(aside, destination)
+        durable.move_into_place(temporary, destination)
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def store_beside(destination: Path) -> Iterator[Path]:
     path = destination.absolute()
     with ExitStack() as stack:
         try:
-            store = stack.enter_context(durable.scratch_beside(path))
+            store = stack.enter_context(durable.temporary_folder(path))
         except OSError as error:
             raise StorageError(
                 f"{path}: cannot be written ({error.strerror}); choose another destination", code="E1701"

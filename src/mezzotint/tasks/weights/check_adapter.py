@@ -41,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     an unknown model, E1442 for a base that is not a model, and as `files.read` with a base.
     """
     line = command_line.parse(arguments, "check-adapter")
-    base = line.path("--base")
+    base = line.get_path("--base")
     path = Path(line.plain[0]).expanduser()
     for file in files.files_at(path):
         source = pickled.readable(file)
@@ -73,7 +73,7 @@ def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
         matches = sum(readers.mask_block_numbers(stem) in layers for stem in stems)
         return matches, len(stems & lookup.keys()) if model.is_full_size else matches
 
-    scores = [(count_matches(model), model) for model in _known_models()]
+    scores = [(count_matches(model), model) for model in _list_models()]
     best = max(score for score, _ in scores)
     if best[0] == 0:
         raise WeightsError(
@@ -84,14 +84,14 @@ def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
     return [model for score, model in scores if score == best]
 
 
-def _known_models() -> Iterator[Model]:
+def _list_models() -> Iterator[Model]:
     for spec in specs():
         family = registry.find("families", spec.name).Family
         if spec.shipped:  # families whose layers differ only in their block numbers
             names = BaseModel.at(Path(spec.shipped[0].name)).names
-            yield Model(spec.name, spec.called, names, False, True)
+            yield Model(spec.name, spec.label, names, False, True)
         else:
-            yield Model(spec.name, spec.called, LayerNames.of(family.files.tiny()), False)
+            yield Model(spec.name, spec.label, LayerNames.of(family.files.tiny()), False)
 
 
 def describe(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], model: Model) -> Iterator[str]:

@@ -21,7 +21,7 @@ from mezzotint.errors import RecipeError, escape_line
 from mezzotint.settings import weights_formats
 from mezzotint.tasks.weights import adapter_files
 from mezzotint.tasks.weights._source import ConvertSource, SourceComponent, each_file, open_source
-from mezzotint.tasks.weights.args import ConvertArgs, parse, place_of, require_free, store_beside
+from mezzotint.tasks.weights.args import ConvertArgs, open_target, parse, require_free, store_beside
 from mezzotint.weights import kinds
 from mezzotint.weights.files import formats, pickled, tensor_files
 from mezzotint.weights.files.tensor_files import TYPES, TensorInfo
@@ -42,9 +42,9 @@ def run(arguments: Sequence[str]) -> int:
     args = parse(arguments)
     require_free(args.destination, "convert", replaces=args.replaces)
     print(escape_line(f"{args.source} → {args.destination}"))
-    with store_beside(args.destination) as store, place_of(args.destination, store) as place:
+    with store_beside(args.destination) as store, open_target(args.destination, store) as target:
         convert = _convert_adapter if args.base is not None or args.layout is not None else _convert
-        for line in convert(replace(args, store=store, destination=place)):
+        for line in convert(replace(args, store=store, destination=target)):
             print(escape_line(f"  {line}"))
     return 0
 
@@ -109,7 +109,7 @@ def _convert_tensors(args: ConvertArgs) -> Iterator[str]:
     if args.dtype is not None:
         tensors = writing.cast_component(args.source, tensors, args.dtype)
     tensor_files.write(tensors, args.destination)
-    yield f"looks like {kinds.of_tensors(header)}; its tensors keep their names"
+    yield f"looks like {kinds.describe_tensors(header)}; its tensors keep their names"
     yield _types("tensors", tensor_files.read_header(args.destination).values())
 
 
@@ -120,14 +120,14 @@ def _copy_of(args: ConvertArgs) -> Path:
 
 def _to_file(args: ConvertArgs, source: ConvertSource) -> Iterator[str]:
     plan = source.plan(args)
-    stored = {name: source.stored(name, args.dtype) for name in source.components if _of(name, plan)}
+    stored = {name: source.open_component(name, args.dtype) for name in source.components if _of(name, plan)}
     held = (*stored, "scheduler", FOLDER)
     left = [name for name in source.folder.components() if name not in held and not name.startswith("tokenizer")]
     if left:
         yield f"left out, since a single file cannot contain them: {', '.join(left)}"
     planned.write(args.destination, plan, stored, source.description(args.destination.stem), source.extras.metadata)
     for name in stored:
-        yield _types(name, [TensorInfo(one.kind, one.shape) for one in _of(name, plan)])
+        yield _types(name, [TensorInfo(entry.kind, entry.shape) for entry in _of(name, plan)])
     if source.predicts:
         header = "" if formats.format_for(args.destination) is not None else ", which its header contains (ModelSpec)"
         yield f"predicts {source.predicts}{header}"
@@ -136,7 +136,7 @@ def _to_file(args: ConvertArgs, source: ConvertSource) -> Iterator[str]:
 
 
 def _of(component: str, plan: Sequence[PlannedTensor]) -> list[PlannedTensor]:
-    return [one for one in plan if one.component == component]
+    return [entry for entry in plan if entry.component == component]
 
 
 def _to_folder(args: ConvertArgs, source: ConvertSource) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _to_folder(args: ConvertArgs, source: ConvertSource) -> Iterator[str]:
     for name, component in source.components.items():
         if not component.is_copied or args.dtype is not None:
             component.require_fit()
-            written[name] = replace(component, open=partial(source.stored, name, args.dtype))
+            written[name] = replace(component, open=partial(source.open_component, name, args.dtype))
     opens = write_folder(
         args.destination, source.folder, written, source.scheduler, source.extras, averages=args.ema == "keep"
     )

@@ -20,7 +20,7 @@ from mezzotint.adapters.names import LayerName
 from mezzotint.errors import WeightsError, escape_line
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights import adapter_files
-from mezzotint.tasks.weights.adapter_files import BaseModel, Reads
+from mezzotint.tasks.weights.adapter_files import BaseModel, TensorReader
 from mezzotint.tasks.weights.args import config, dtype, store_beside
 from mezzotint.weights import merge
 
@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     line = command_line.parse(arguments, "extract")
     rule, target = adapter_files.rule(line), adapter_files.target(line)
-    first, second = (Path(word).expanduser() for word in line.plain[:2])
+    first, second = (Path(argument).expanduser() for argument in line.plain[:2])
     base = BaseModel.at(first, config(line))
     layout = adapter_files.layout(line, adapter_files.usual_layout(base))
     print(escape_line(f"{second} − {base.path} → {target}"))
@@ -57,11 +57,11 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _open_tuned(path: Path, base: BaseModel, store: Path) -> Mapping[str, Reads]:
+def _open_tuned(path: Path, base: BaseModel, store: Path) -> Mapping[str, TensorReader]:
     """Readers of the tensors of the second model, complete or partial."""
     if base.is_stable:
         first = merge.open_base(base.path, config=base.settings.config, store=store)
-        return merge.open_other(path, first, store=store).held
+        return merge.open_other(path, first, store=store).components
     other = BaseModel.at(path, base.settings.config)
     if other.family is not base.family or other.names.shapes != base.names.shapes:
         raise WeightsError(f"{path}: is a model of another family or size than {base.path}", code="E1452")
@@ -69,7 +69,7 @@ def _open_tuned(path: Path, base: BaseModel, store: Path) -> Mapping[str, Reads]
 
 
 def _extract(
-    base: BaseModel, before: Mapping[str, Reads], after: Mapping[str, Reads], rule: RankRule
+    base: BaseModel, before: Mapping[str, TensorReader], after: Mapping[str, TensorReader], rule: RankRule
 ) -> tuple[Adapter, list[Remainder]]:
     modules: dict[LayerName, AdapterModule] = {}
     rows: list[Remainder] = []
@@ -84,7 +84,7 @@ def _extract(
     return Adapter(modules), rows
 
 
-def _read(names: Sequence[str], before: Reads, after: Reads) -> dict[str, Pair]:
+def _read(names: Sequence[str], before: TensorReader, after: TensorReader) -> dict[str, Pair]:
     """Tensors that both models have. Where data types differ, the wider is rounded to the narrower first, so that a
     copy in half precision counts as the same model."""
     second = after.read(names)
@@ -92,14 +92,16 @@ def _read(names: Sequence[str], before: Reads, after: Reads) -> dict[str, Pair]:
     return {name: _round_alike(first[name], tensor) for name, tensor in second.items() if name in first}
 
 
-def _round_alike(one: Tensor, other: Tensor) -> Pair:
-    if one.dtype == other.dtype or one.element_size() == other.element_size():
-        return one.float(), other.float()
-    narrow = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
-    return one.to(narrow).float(), other.to(narrow).float()
+def _round_alike(first: Tensor, second: Tensor) -> Pair:
+    if first.dtype == second.dtype or first.element_size() == second.element_size():
+        return first.float(), second.float()
+    narrow = min(first.dtype, second.dtype, key=lambda dtype: dtype.itemsize)
+    return first.to(narrow).float(), second.to(narrow).float()
 
 
-def _other_differences(base: BaseModel, before: Mapping[str, Reads], after: Mapping[str, Reads]) -> Iterator[str]:
+def _other_differences(
+    base: BaseModel, before: Mapping[str, TensorReader], after: Mapping[str, TensorReader]
+) -> Iterator[str]:
     """Lines that report differences in tensors other than layers."""
     layers = {(layer.component, f"{layer.path}.weight") for layer in base.names.weights}
     for component, shapes in base.names.shapes.items():
@@ -108,7 +110,7 @@ def _other_differences(base: BaseModel, before: Mapping[str, Reads], after: Mapp
             yield f"{component}: not in both models"
             continue
         pairs = _read(rest, before[component], after[component])
-        differing = [name for name, (one, other) in pairs.items() if not torch.equal(one, other)]
+        differing = [name for name, (a, b) in pairs.items() if not torch.equal(a, b)]
         if differing:
             norm = sum(float((pairs[name][1] - pairs[name][0]).square().sum()) for name in differing) ** 0.5
             yield (

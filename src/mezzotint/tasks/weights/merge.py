@@ -34,7 +34,7 @@ from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
 from mezzotint.tasks.weights import adapter_files, convert
 from mezzotint.tasks.weights._source import SourceComponent, refuse_run
-from mezzotint.tasks.weights.args import config, destination, dtype, place_of, require_free, store_beside
+from mezzotint.tasks.weights.args import config, destination, dtype, open_target, require_free, store_beside
 from mezzotint.weights.files import learned_tokens
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.merge import KINDS, Merge, MergedComponent, file_plan, open_base, open_other
@@ -83,7 +83,7 @@ def merge(args: MergeArgs) -> Iterator[str]:
     for source in args.sources:
         if source.is_dir():
             refuse_run(source)
-    with store_beside(args.destination) as store, place_of(args.destination, store) as place:
+    with store_beside(args.destination) as store, open_target(args.destination, store) as new_path:
         adapters = [path.exists() and adapter_files.is_adapter(path, store) for path in args.sources]
         for path, strength, is_adapter in zip(args.sources, args.strengths, adapters, strict=True):
             if strength is not None and not is_adapter:
@@ -93,7 +93,7 @@ def merge(args: MergeArgs) -> Iterator[str]:
                     code="E1443",
                 )
         yield f"{', '.join(map(str, args.sources))} → {args.destination}"
-        args = replace(args, destination=place)
+        args = replace(args, destination=new_path)
         if adapters[0]:
             yield from _combine_adapters(args, store)
         elif any(adapters) and not _is_stable(args.sources[0]):
@@ -133,9 +133,9 @@ def _merge_into_stable(args: MergeArgs, adapters: Sequence[bool], store: Path) -
 
 def _notes_on_tokens(path: Path) -> Iterator[str]:
     """Notes on the learned tokens in the folder of an adapter, which are not weights of a model."""
-    for word, file in learned_tokens.tokens_next_to(path).items():
-        embedding = shlex.quote(f"{word}={file}")
-        yield f"{path}: its learned token {word} is not in the result; to sample with it, add --embedding={embedding}"
+    for token, file in learned_tokens.tokens_next_to(path).items():
+        embedding = shlex.quote(f"{token}={file}")
+        yield f"{path}: its learned token {token} is not in the result; to sample with it, add --embedding={embedding}"
 
 
 def _combine_adapters(args: MergeArgs, store: Path) -> Iterator[str]:
@@ -149,16 +149,16 @@ def _combine_adapters(args: MergeArgs, store: Path) -> Iterator[str]:
         )
     base = adapter_files.base_of(args.base, "merge", args.config)
     read = [base.read(path, store) for path in args.sources]
-    weighted = [(one, 1.0 if s is None else s) for one, s in zip(read, args.strengths, strict=True)]
+    weighted = [(adapter, 1.0 if s is None else s) for adapter, s in zip(read, args.strengths, strict=True)]
     for path, (adapter, strength) in zip(args.sources, weighted, strict=True):
         yield f"  {path}: {strength:g} of it, {len(adapter.modules)} layers"
         yield from (f"  {path}: {note}" for note in adapter.notes)
     joined = merging.join_loras(weighted) if len(weighted) > 1 else merging.scale_adapter(*weighted[0])
-    triggers = [word for adapter in read if (word := adapter.metadata.get("modelspec.trigger_phrase"))]
-    words = {"modelspec.merged_from": ", ".join(path.stem for path in args.sources)}
-    words |= {"modelspec.trigger_phrase": ", ".join(dict.fromkeys(triggers))} if triggers else {}
+    triggers = [trigger for adapter in read if (trigger := adapter.metadata.get("modelspec.trigger_phrase"))]
+    entries = {"modelspec.merged_from": ", ".join(path.stem for path in args.sources)}
+    entries |= {"modelspec.trigger_phrase": ", ".join(dict.fromkeys(triggers))} if triggers else {}
     layout = args.layout or read[0].layout
-    for line in adapter_files.write(args.destination, joined, base, layout, dtype=args.dtype, before=words):
+    for line in adapter_files.write(args.destination, joined, base, layout, dtype=args.dtype, before=entries):
         yield f"  {line}"
 
 
@@ -206,14 +206,14 @@ def _merge_adapters_into_model(args: MergeArgs, adapters: Sequence[bool], store:
 def parse(arguments: Sequence[str]) -> MergeArgs:
     """Parses the arguments of `merge`. Sources may also be one comma-separated argument. Raises RecipeError E1012."""
     line = command_line.parse(arguments, "merge")
-    sources = [command_line.parse_weighted(part) for word in line.plain[:-1] for part in _split(word)]
+    sources = [command_line.parse_weighted(part) for argument in line.plain[:-1] for part in _split(argument)]
     paths, strengths = [path for path, _ in sources], tuple(strength for _, strength in sources)
     paths[:1] = [path if path.exists() else resolve_path(path, None, shipped=MODELS) for path in paths[:1]]
     if len(paths) < 2 and line.get("--base") is None:
-        raise line.wrong(f"merge needs at least two inputs: mezzotint merge {line.command.form}")
+        raise line.usage_error(f"merge needs at least two inputs: mezzotint merge {line.command.form}")
     target, shares = destination(line), _numbers(line)
     if shares and len(shares) != len(paths):
-        raise line.wrong(f"--weights has {len(shares)} numbers for {len(paths)} models; give one for each")
+        raise line.usage_error(f"--weights has {len(shares)} numbers for {len(paths)} models; give one for each")
     return MergeArgs(
         tuple(paths),
         target,
@@ -222,16 +222,20 @@ def parse(arguments: Sequence[str]) -> MergeArgs:
         dtype(line),
         line.get("--ema") == "use",
         config(line),
-        line.path("--report"),
-        line.path("--base"),
+        line.get_path("--report"),
+        line.get_path("--base"),
         cast("Layout | None", line.get("--layout")),
         REPLACE.name in line,
     )
 
 
-def _split(word: str) -> list[str]:
+def _split(argument: str) -> list[str]:
     """Splits a comma-separated list, unless a file of that name exists."""
-    return [word] if command_line.parse_weighted(word)[0].exists() else [part for part in word.split(",") if part]
+    return (
+        [argument]
+        if command_line.parse_weighted(argument)[0].exists()
+        else [part for part in argument.split(",") if part]
+    )
 
 
 def _numbers(line: CommandLine) -> tuple[float, ...]:
@@ -239,7 +243,9 @@ def _numbers(line: CommandLine) -> tuple[float, ...]:
     try:
         return () if text is None else tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise line.wrong(f"--weights is a comma-separated list of numbers, such as 0.5,0.5, got {text!r}") from None
+        raise line.usage_error(
+            f"--weights is a comma-separated list of numbers, such as 0.5,0.5, got {text!r}"
+        ) from None
 
 
 def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
@@ -249,7 +255,7 @@ def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
     predicts = "v" if base.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
     description = writing.describe_folder(base.folder, predicts, args.destination.stem)
     planned.write(args.destination, plan, merged.stored, description, base.extras.metadata)
-    counts = Counter(one.kind for one in plan)
+    counts = Counter(entry.kind for entry in plan)
     yield f"  {len(plan)} tensors: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
 
 

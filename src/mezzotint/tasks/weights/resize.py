@@ -28,7 +28,7 @@ def run(arguments: Sequence[str]) -> int:
     line = command_line.parse(arguments, "resize")
     rule, target = adapter_files.rule(line), adapter_files.target(line)
     source = Path(line.plain[0]).expanduser()
-    base = adapter_files.base_of(line.path("--base"), "resize", config(line))
+    base = adapter_files.base_of(line.get_path("--base"), "resize", config(line))
     print(escape_line(f"{source} → {target}"))
     with store_beside(target) as store:
         adapter = base.read(source, store)
@@ -41,9 +41,11 @@ def run(arguments: Sequence[str]) -> int:
         layers = sorted(adapter.modules, key=lambda layer: layer.component)
         for component, portion in adapter_files.portions(layers, base.names):
             names = [f"{layer.path}.weight" for layer in portion if adapter.modules[layer].is_dora]
-            held = weights[component].read(names) if names else {}
+            base_weights = weights[component].read(names) if names else {}
             part = Adapter({layer: adapter.modules[layer] for layer in portion})
-            of_base = {LayerName(component, name.removesuffix(".weight")): tensor for name, tensor in held.items()}
+            of_base = {
+                LayerName(component, name.removesuffix(".weight")): tensor for name, tensor in base_weights.items()
+            }
             resized, remainders = extraction.resize_adapter(part, rule, of_base, base.names.weights)
             modules |= resized.modules
             rows += remainders

@@ -19,7 +19,7 @@ WRITTEN: Mapping[Weights, str] = {"raw": "raw", "ema": "shadow"}
 
 
 @contextmanager
-def evaluating(parts: Mapping[str, nn.Module]) -> Iterator[None]:
+def set_eval_mode(parts: Mapping[str, nn.Module]) -> Iterator[None]:
     """Context manager: the networks are in evaluation mode and no gradient is recorded; on exit every module returns to
     its previous mode."""
     switched = [module for part in parts.values() for module in part.modules() if module.training]
@@ -39,20 +39,20 @@ def weights_in_use(update: Update, which: Weights) -> Iterator[None]:
     if which == "raw":
         yield
     else:
-        with update.ema_swapped_in():
+        with update.swap_in_ema():
             yield
 
 
 @contextmanager
-def skipped_when_out_of_memory(what: str, warn: Callable[[str], None]) -> Iterator[None]:
-    """Context manager: if the device or the host runs out of memory, `what` is skipped with a warning, the memory is
+def skip_when_out_of_memory(subject: str, warn: Callable[[str], None]) -> Iterator[None]:
+    """Context manager: if the device or the host runs out of memory, `subject` is skipped with a warning, the memory is
     freed and the run continues."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "can't allocate memory" not in str(error):
             raise  # torch's own class covers device memory only
-        warn(f"{what}: skipped, not enough memory; training continues")
+        warn(f"{subject}: skipped, not enough memory; training continues")
     else:
         return
     # outside the handler: a live exception would keep the frames and their tensors alive

@@ -15,14 +15,14 @@ from mezzotint.errors import CheckpointError, StorageError
 class GrowingFile(ABC):
     """Appends one complete record at a time, unbuffered; opened at the first record, and again after a failure.
 
-    The first write that fails raises StorageError E1705; later failures are silent. place: the file, or the folder in
-    which it is created. what: what cannot be written, for the error message.
+    The first write that fails raises StorageError E1705; later failures are silent. path: the file, or the folder in
+    which it is created. noun: what cannot be written, for the error message.
     """
 
-    what = ""
+    noun = ""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._file: IO[bytes] | None = None
         self._has_failed = self._is_named = False
 
@@ -51,7 +51,7 @@ class GrowingFile(ABC):
             self.close()
             if not self._has_failed:
                 self._has_failed = True
-                raise write_refused(self.place, self.what, error) from error
+                raise write_refused(self.path, self.noun, error) from error
 
     def sync(self) -> None:
         """Syncs the content to disk, and once the file's name, as far as the disk allows."""
@@ -59,7 +59,7 @@ class GrowingFile(ABC):
             with contextlib.suppress(OSError):
                 os.fsync(self._file.fileno())
                 if not self._is_named:
-                    durable.sync_folder(self.place if self.place.is_dir() else self.place.parent)
+                    durable.sync_folder(self.path if self.path.is_dir() else self.path.parent)
                     self._is_named = True
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class GrowingFile(ABC):
             self._file = None
 
 
-def write_refused(place: Path, what: str, error: OSError) -> StorageError:
+def write_refused(path: Path, noun: str, error: OSError) -> StorageError:
     """The error for output that a run can continue without."""
-    problem = f"{what} cannot be written".strip()
-    return StorageError(f"{place}: {problem} ({error.strerror or error}); free space on this disk", code="E1705")
+    problem = f"{noun} cannot be written".strip()
+    return StorageError(f"{path}: {problem} ({error.strerror or error}); free space on this disk", code="E1705")

@@ -62,8 +62,8 @@ class BinMeans:
 
     def drain(self) -> dict[int, float]:
         """Returns the mean of each bin that has a value, and resets all bins."""
-        both = enumerate(zip(self._sums, self._counts, strict=True))
-        means = {index: total / count for index, (total, count) in both if count}
+        indexed = enumerate(zip(self._sums, self._counts, strict=True))
+        means = {index: total / count for index, (total, count) in indexed if count}
         self._reset()
         return means
 

@@ -58,7 +58,7 @@ class Callback(ABC):
     on_all_ranks: bool = False
     generates_on_request: bool = False
     """Whether it is also called when previews are requested (`training.requests`)."""
-    place: int = 0
+    order: int = 0
     """Order of the callbacks that are due at the same step: lower values first."""
 
     def due(self, progress: Progress) -> bool:
@@ -177,14 +177,14 @@ class Setup:
             raise failed
 
 
-def open_callbacks(setup: Setup, more: Sequence[Callback] = ()) -> list[Callback]:
-    """Creates every callback that the settings enable, adds `more`, and sorts them in the same order on every process.
-    `run.callbacks` enables those of other packages."""
+def open_callbacks(setup: Setup, additional: Sequence[Callback] = ()) -> list[Callback]:
+    """Creates every callback that the settings enable, adds `additional`, and sorts them in the same order on every
+    process. `run.callbacks` enables those of other packages."""
     named = {name.replace("_", "-") for name in setup.run.callbacks}
     names = sorted({*registry.names("training/callbacks", skip_unimported=True), *named})
     modules = [registry.find("training/callbacks", name) for name in names]
     callbacks: list[Callback] = [callback for module in modules for callback in module.create_callbacks(setup)]
-    callbacks += more
-    callbacks.sort(key=lambda callback: callback.place)
+    callbacks += additional
+    callbacks.sort(key=lambda callback: callback.order)
     setup.every_callback.extend(callbacks)
     return callbacks

@@ -35,11 +35,11 @@ class Lines(GrowingFile):
 
     def add(self, value: Mapping[str, Any]) -> None:
         """Appends a line. Raises StorageError E1705 at the first failure."""
-        self.write((json.dumps(_plain(value), ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "replace"))
+        self.write((json.dumps(_to_json(value), ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "replace"))
 
     def open(self) -> IO[bytes]:
         """Opens the file at its end; a truncated line of a killed process is closed with a newline."""
-        file = durable.open_own(self.place, "ab+", buffering=0)
+        file = durable.open_own(self.path, "ab+", buffering=0)
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
@@ -152,11 +152,11 @@ class SpikeLog(Callback):
         if report is None or not (math.isfinite(report.loss) and math.isfinite(report.norm)):
             return Action.NOTHING  # it is in bad_steps.jsonl
         numbers = {"loss": report.loss, "norm": report.norm}
-        usual = {name: statistics.median(b) for name, b in self._before.items() if len(b) >= self.LEAST}
+        usual_values = {name: statistics.median(b) for name, b in self._before.items() if len(b) >= self.LEAST}
         self._before = {name: [*b, numbers[name]][-self.LAST :] for name, b in self._before.items()}
-        if any(numbers[name] > self._factor * median for name, median in usual.items()):
+        if any(numbers[name] > self._factor * median for name, median in usual_values.items()):
             facts = {name: getattr(report, name) for name in ("keys", "timesteps", "losses")}
-            medians = {f"usual_{name}": median for name, median in usual.items()}
+            medians = {f"usual_{name}": median for name, median in usual_values.items()}
             self._lines.add({"step": report.step + 1, **numbers, **medians, **facts})
         return Action.NOTHING
 
@@ -203,8 +203,8 @@ def _is_kept(line: bytes, step: int) -> bool:
         value = outside.parse_json(line.decode("utf-8", "replace"))
     except ValueError:
         return False
-    at = value.get("step", 0) if isinstance(value, dict) else None
-    return isinstance(at, int) and step > 0 and at <= step
+    line_step = value.get("step", 0) if isinstance(value, dict) else None
+    return isinstance(line_step, int) and step > 0 and line_step <= step
 
 
 def _line(report: StepReport, mean: float | None) -> dict[str, Any]:
@@ -232,13 +232,13 @@ def keys_digest(keys: Sequence[str]) -> str:
     return f"{draws.text_key(chr(0).join(keys)):016x}"
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _to_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     return value
 
 

@@ -34,8 +34,8 @@ from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,
     Weights,
-    evaluating,
-    skipped_when_out_of_memory,
+    set_eval_mode,
+    skip_when_out_of_memory,
     weights_in_use,
 )
 from mezzotint.training.callbacks._growing_file import write_refused
@@ -76,13 +76,13 @@ class Previews(Callback):
     at_end = True
     on_all_ranks = True
     generates_on_request = True
-    place = 2
+    order = 2
     _guidance_rescale: float | None = None  # overrides that of the prompts
 
     def __post_init__(self) -> None:
         self.every, self.at_start = self.prompts.every, self.prompts.at_start
-        both: tuple[Weights, ...] = ("raw", "ema") if self.weights == "both" else (self.weights,)
-        self._used: tuple[Weights, ...] = both if self.model.update.ema is not None else ("raw",)
+        requested: tuple[Weights, ...] = ("raw", "ema") if self.weights == "both" else (self.weights,)
+        self._variants: tuple[Weights, ...] = requested if self.model.update.ema is not None else ("raw",)
 
     def on_settings_changed(self, run: RunSettings, sample: SampleSettings) -> None:
         self._guidance_rescale = sample.guidance_rescale
@@ -99,7 +99,7 @@ class Previews(Callback):
         self.prompts.renew(step)
         self.every = self.prompts.every
         if self.draws:
-            with skipped_when_out_of_memory(f"previews of step {step}", self.warn):
+            with skip_when_out_of_memory(f"previews of step {step}", self.warn):
                 requests = self._requests(step)
                 images = self._generate_all(step, requests)
                 if self.keeps:
@@ -115,7 +115,7 @@ class Previews(Callback):
 
     def _generate_all(self, step: int, requests: PreviewRequests) -> Images:
         images: Images = {}
-        for which in self._used:
+        for which in self._variants:
             if step == 0 and images:
                 images[which] = next(iter(images.values()))  # the average starts as a copy of the weights
             else:
@@ -125,7 +125,7 @@ class Previews(Callback):
     def _generate(self, which: Weights, requests: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
         settings, objective = requests.settings, self.model.objective
         sampling = Sampling(objective.schedule, objective.parameterization, self.device, settings)
-        with evaluating(self.model.family.parts()), weights_in_use(self.model.update, which):
+        with set_eval_mode(self.model.family.parts()), weights_in_use(self.model.update, which):
             for group in batch_requests(requests.requests, settings.batch_size):
                 with self.model.precision.autocast(self.device):
                     latents = sample_latents(self.model.family, group, sampling)
@@ -162,12 +162,12 @@ class Previews(Callback):
         rows: list[str] = []
         notes: list[list[str]] = []
         for index, request in enumerate(requests.requests):
-            now = _caption(image_files.generation_facts(request, requests.settings))
-            for which in self._used:
+            caption_now = _caption(image_files.generation_facts(request, requests.settings))
+            for which in self._variants:
                 images = [_read(self.folder.samples / f"step-{n:08d}" / _name(index, which)) for n in columns]
                 cells.append([pixels for pixels, _ in images])
-                notes.append([caption if caption != now else "" for _, caption in images])
-                rows.append(now if len(self._used) == 1 else f"[{WRITTEN[which]}] {now}")
+                notes.append([caption if caption != caption_now else "" for _, caption in images])
+                rows.append(caption_now if len(self._variants) == 1 else f"[{WRITTEN[which]}] {caption_now}")
         image = grids.sheet(cells, rows=rows, columns=[f"step {n}" for n in columns], notes=notes)
         grids.save(image, self.folder.samples / "grid.png")
 
@@ -192,7 +192,7 @@ def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
     try:
         with outside.open_plain(path, within=path.parent.parent) as file, Image.open(file) as image:
             pixels = np.asarray(image.convert("RGB"))
-            return pixels, _caption(image_files.recorded_in(image))
+            return pixels, _caption(image_files.read_record(image))
     except (OSError, SyntaxError, ValueError, AttributeError):
         return None, ""
 

@@ -53,7 +53,7 @@ class ConsoleLog:
         self._console: Console | None = None
         self._live: Live | None = None
         self._updates_in_place = plain is None and is_notebook()
-        self._shown = 0  # number of characters of the current line in a notebook
+        self._num_shown = 0  # number of characters of the current line in a notebook
         if plain is False or (plain is None and _is_terminal(stream)):
             console = _Terminal(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
             self._console = None if console.is_dumb_terminal and plain is None else console
@@ -92,17 +92,17 @@ class ConsoleLog:
 
     def close(self) -> None:
         """Ends the live line, which keeps its last content."""
-        if self._shown:
-            self._shown = 0
+        if self._num_shown:
+            self._num_shown = 0
             self._to_stream(lambda: self._write("\n"))
         live, self._live = self._live, None
         if live is not None:
             self._to_stream(live.stop)
 
     def _print(self, text: str) -> None:
-        if self._shown:
-            self._write("\r" + " " * self._shown + "\r")
-            self._shown = 0
+        if self._num_shown:
+            self._write("\r" + " " * self._num_shown + "\r")
+            self._num_shown = 0
         if self._console is not None:
             self._console.print(Text(_encodable(text, self._stream)), soft_wrap=True)
         else:
@@ -111,8 +111,8 @@ class ConsoleLog:
     def _update_line(self, fields: Sequence[str]) -> None:
         if self._updates_in_place:
             line = _encodable("  ".join(fields), self._stream)
-            self._write("\r" + line.ljust(self._shown))
-            self._shown = len(line)
+            self._write("\r" + line.ljust(self._num_shown))
+            self._num_shown = len(line)
         if self._console is None:
             return
         text = Text(_encodable(_fit(fields, self._console.width - 1), self._stream), no_wrap=True, overflow="crop")
@@ -126,11 +126,11 @@ class ConsoleLog:
         self._stream.write(text)
         self._stream.flush()
 
-    def _to_stream(self, act: Callable[[], None]) -> None:
+    def _to_stream(self, write: Callable[[], None]) -> None:
         if self._mute:
             return
         try:
-            act()
+            write()
         except (OSError, ValueError):  # a closed pipe, a closed file
             self._mute = True
 

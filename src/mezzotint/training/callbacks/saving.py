@@ -16,7 +16,7 @@ class Saver(Callback):
     """Requests checkpoints."""
 
     at_end = True
-    place = 3
+    order = 3
     every = None
 
     def __init__(self, every: Sequence[Every]) -> None:
@@ -33,7 +33,7 @@ class Exporter(Callback):
     """Requests exports during the run; the task writes the one at the end. from_epoch: intervals in epochs start after
     this many epochs."""
 
-    place = 3
+    order = 3
 
     every = None
 

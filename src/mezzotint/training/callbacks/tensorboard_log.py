@@ -58,7 +58,7 @@ class TensorBoardLog(ScalarLog):
 class EventFile(GrowingFile):
     """An events file in a folder. purge_step: readers hide events of earlier files from this step on."""
 
-    what = "TensorBoard events"
+    noun = "TensorBoard events"
 
     def __init__(self, folder: Path, *, purge_step: int) -> None:
         super().__init__(folder)
@@ -70,7 +70,7 @@ class EventFile(GrowingFile):
 
     def open(self) -> IO[bytes]:
         """Opens a new file, also after a write to an earlier one has failed."""
-        return open(self.place / _file_name(self.place), "xb", buffering=0)
+        return open(self.path / _file_name(self.path), "xb", buffering=0)
 
     def head(self) -> list[bytes]:
         """The version, and in the first file the purge step."""

@@ -25,8 +25,8 @@ from mezzotint.stages import Batch, Condition, StepReport, TextEmbedding
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,
     Weights,
-    evaluating,
-    skipped_when_out_of_memory,
+    set_eval_mode,
+    skip_when_out_of_memory,
     weights_in_use,
 )
 from mezzotint.training.callbacks._scalars import QUARTILES, BinMeans
@@ -70,7 +70,7 @@ class Validation(Callback):
 
     at_start = True
     at_end = True
-    place = 1
+    order = 1
 
     def __post_init__(self) -> None:
         used = {name: [batch for batch in batches if batch.size] for name, batches in self.sets.items()}
@@ -92,7 +92,7 @@ class Validation(Callback):
         action = Action.NOTHING
         if not self._sets:
             return action
-        with skipped_when_out_of_memory(f"held-out loss of step {progress.step}", self.warn):
+        with skip_when_out_of_memory(f"held-out loss of step {progress.step}", self.warn):
             losses = self.measure()
             numbers = "  ".join(f"{tag} {loss:.4f}" for tag, loss in losses.items() if "_at/" not in tag)
             self.say(f"measured at step {progress.step:,}  {numbers}")
@@ -118,9 +118,9 @@ class Validation(Callback):
     def _by_quartile(self, losses: Mapping[str, float]) -> dict[str, float]:
         means: dict[str, float] = {}
         for tag in losses:
-            at = {t: losses[f"{tag}_at/{t}"] for t in self._timesteps if f"{tag}_at/{t}" in losses}
+            by_timestep = {t: losses[f"{tag}_at/{t}"] for t in self._timesteps if f"{tag}_at/{t}" in losses}
             bins = BinMeans(QUARTILES, self.model.objective.schedule.num_timesteps)
-            bins.take(at.keys(), at.values())
+            bins.take(by_timestep.keys(), by_timestep.values())
             means |= {f"{tag}_at/quartile_{index}": mean for index, mean in bins.drain().items()}
         return means
 
@@ -135,12 +135,12 @@ class Validation(Callback):
         """Returns the numbers by tag. Leaves gradients, module modes and random state unchanged."""
         losses: dict[str, float] = {}
         kinds: tuple[Weights, ...] = ("raw",) if self.model.update.ema is None else ("raw", "ema")
-        with evaluating(self.model.family.parts()):
+        with set_eval_mode(self.model.family.parts()):
             for kind in kinds:
                 suffix = "" if kind == "raw" else f"_{WRITTEN[kind]}"
                 with weights_in_use(self.model.update, kind):
                     for name, batches in self._sets.items():
-                        by_timestep = self._means(batches)
+                        by_timestep = self._average_losses(batches)
                         tag = f"val/{name}{suffix}"
                         losses[tag] = sum(by_timestep) / len(by_timestep)
                         losses |= {f"{tag}_at/{t}": mean for t, mean in zip(self._timesteps, by_timestep, strict=True)}
@@ -149,7 +149,7 @@ class Validation(Callback):
                     losses[f"val/all{suffix}"] = sum(untrained) / len(untrained)
         return losses
 
-    def _means(self, batches: list[Batch]) -> list[float]:
+    def _average_losses(self, batches: list[Batch]) -> list[float]:
         """The mean over all samples of a set, for each timestep."""
         sums = torch.zeros(len(self._timesteps), dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches):
@@ -170,8 +170,8 @@ class Validation(Callback):
     def _errors(self, x_0: Tensor, condition: Condition, batch: Batch, timestep: int) -> Tensor:
         """Mean squared error of each sample, (B,) float32."""
         drawn = self._draws(batch.keys, timestep)
-        at = torch.full((batch.size,), timestep, dtype=torch.int64, device=self.device)
-        noised = self.model.objective.noise_at(x_0, drawn, at)
+        repeated = torch.full((batch.size,), timestep, dtype=torch.int64, device=self.device)
+        noised = self.model.objective.noise_at(x_0, drawn, repeated)
         # a learned variance is not measured
         predicted = self.model.family.predict(noised, condition)[:, : x_0.shape[1]]
         with torch.autocast(self.device.type, enabled=False):
@@ -213,41 +213,41 @@ class OverfitWarning:
     again only after a new minimum. Its state is saved in the checkpoint."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, list[tuple[int, float]]] = {}
+        self._curves: dict[str, list[tuple[int, float]]] = {}
         self._reported: dict[str, float] = {}
 
     def take(self, step: int, losses: Mapping[str, float]) -> list[str]:
         """Adds a measurement of each curve, in step order. Returns a sentence for each curve that starts to rise."""
         sentences = []
         for name, loss in losses.items():
-            seen = self._seen.setdefault(name, [])
-            seen.append((step, loss))
-            best, lowest = min(seen, key=lambda measurement: measurement[1])
-            if self._reported.get(name) != lowest and _is_rising(seen, best):
+            curve = self._curves.setdefault(name, [])
+            curve.append((step, loss))
+            best, lowest = min(curve, key=lambda measurement: measurement[1])
+            if self._reported.get(name) != lowest and _is_rising(curve, best):
                 self._reported[name] = lowest
                 sentences.append(
-                    f"{name} rises: {seen[-RECENT][1]:.4f} at step {seen[-RECENT][0]:,}, {loss:.4f} now; it was lowest "
-                    f"at step {best:,}, with {lowest:.4f}. The model may be overfitting; an export of about that step "
-                    "may be better"
+                    f"{name} rises: {curve[-RECENT][1]:.4f} at step {curve[-RECENT][0]:,}, {loss:.4f} now; it was "
+                    f"lowest at step {best:,}, with {lowest:.4f}. The model may be overfitting; an export of about "
+                    "that step may be better"
                 )
         return sentences
 
     def state(self) -> dict[str, Any]:
         """The state as JSON; empty before the first measurement."""
-        return {"seen": self._seen, "told": self._reported} if self._seen else {}
+        return {"seen": self._curves, "told": self._reported} if self._curves else {}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restores a result of `state`."""
         seen = state.get("seen", {})
-        self._seen = {name: [(int(step), float(loss)) for step, loss in curve] for name, curve in seen.items()}
+        self._curves = {name: [(int(step), float(loss)) for step, loss in curve] for name, curve in seen.items()}
         self._reported = {name: float(loss) for name, loss in state.get("told", {}).items()}
 
 
-def _is_rising(seen: list[tuple[int, float]], best: int) -> bool:
+def _is_rising(curve: list[tuple[int, float]], best: int) -> bool:
     """best: the step of the lowest loss. The mean of successive differences depends on the ends only."""
-    if len(seen) <= MIN_MEASUREMENTS:
+    if len(curve) <= MIN_MEASUREMENTS:
         return False
-    return seen[-1][1] > seen[-RECENT][1] and best < seen[-RECENT][0]
+    return curve[-1][1] > curve[-RECENT][1] and best < curve[-RECENT][0]
 
 
 def create_callbacks(setup: Setup) -> Iterator[Callback]:

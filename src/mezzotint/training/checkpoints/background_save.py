@@ -115,12 +115,12 @@ class Snapshot:
     """Snapshot of tensors for one thread that reads each of them once, in order, while training continues.
 
     Tensors on the CPU are read in place; `hold`, which must be called before they change, copies those that have not
-    been read yet. Tensors on a GPU are copied to page-locked memory at once. apart: uses the second way on any device
-    (tests).
+    been read yet. Tensors on a GPU are copied to page-locked memory at once. copies_all: uses the second way on any
+    device (tests).
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], pinned: PinnedCopies, *, apart: bool = False) -> None:
-        on_device = {name: tensor for name, tensor in tensors.items() if apart or tensor.device.type == "cuda"}
+    def __init__(self, tensors: Mapping[str, Tensor], pinned: PinnedCopies, *, copies_all: bool = False) -> None:
+        on_device = {name: tensor for name, tensor in tensors.items() if copies_all or tensor.device.type == "cuda"}
         self._sent, self._arrived = pinned.take(on_device) if on_device else ({}, None)
         self._unread = {name: tensor for name, tensor in tensors.items() if name not in on_device}
         self._copies: dict[str, Tensor] = {}
@@ -139,10 +139,10 @@ class Snapshot:
         for start in range(0, tensor.nbytes, PIECE):
             with self._lock:  # a tensor that is read in place must not change meanwhile
                 if not tensor.is_contiguous() and name not in self._copies:
-                    self._copies[name] = _flat(tensor)
+                    self._copies[name] = _view_as_bytes(tensor)
                 copy = self._copies.get(name)
                 if copy is None:
-                    piece = _flat(tensor)[start : start + PIECE].numpy()
+                    piece = _view_as_bytes(tensor)[start : start + PIECE].numpy()
                     np.copyto(self._bounce[: len(piece)], piece)
             yield torch.from_numpy(self._bounce[: len(piece)]) if copy is None else copy[start : start + PIECE]
         with self._lock:
@@ -157,7 +157,7 @@ class Snapshot:
             unread = [*self._unread.items()]
         for name, tensor in reversed(unread):
             if name in self._unread and name not in self._copies:
-                copy = _flat(tensor).clone() if tensor.is_contiguous() else _flat(tensor)
+                copy = _view_as_bytes(tensor).clone() if tensor.is_contiguous() else _view_as_bytes(tensor)
                 with self._lock:
                     if name in self._unread:
                         self._copies[name] = copy
@@ -167,7 +167,7 @@ class Snapshot:
         fault_injection.reach("checkpoint.held")
 
 
-def _flat(tensor: Tensor) -> Tensor:
+def _view_as_bytes(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
@@ -188,7 +188,7 @@ def name_best(folder: Path, path: Path | None) -> None:
     if path is None:
         link.unlink(missing_ok=True)
     elif not link.is_symlink() or link.readlink() != Path(path.name):
-        temporary = durable.aside_of(link)
+        temporary = durable.temporary_path(link)
         temporary.symlink_to(path.name)
         temporary.replace(link)
         durable.sync_folder(folder)  # before the previous target is removed
@@ -265,12 +265,12 @@ class Saves:
         transaction = Transaction(
             self._folder, step=step, tensors=tensors, values=values, recipe_digest=recipe_digest, runtime=shared
         )  # fmt: skip
-        own = transaction.tensors
-        waits = at_once or not self._is_async or self._is_short_of_memory(own)
-        snapshot = None if waits else self._take_snapshot(own)
+        pending = transaction.tensors
+        is_synchronous = at_once or not self._is_async or self._is_short_of_memory(pending)
+        snapshot = None if is_synchronous else self._take_snapshot(pending)
         if snapshot is None:
-            outcome = transaction.write(lambda name: pieces_of(own[name]))
-            if not waits and self._runtime.shares:  # the others complete it later
+            outcome = transaction.write(lambda name: pieces_of(pending[name]))
+            if not is_synchronous and self._runtime.shares:  # the others complete it later
                 self._transaction, self._work = transaction, in_thread(lambda: outcome)
                 return
             self._complete(transaction, outcome)
@@ -331,7 +331,7 @@ class Saves:
         self.verified.add(path)
         best = self.choose_best(self._losses)
         try:
-            state.prune(self._folder, self._keep, self.verified, spared=(best, read_best_link(self._folder)))
+            state.prune(self._folder, self._keep, self.verified, protected=(best, read_best_link(self._folder)))
         except OSError as error:  # the new checkpoint is complete nevertheless
             self._warnings.append(f"an old checkpoint could not be removed ({error}); training continues")
 

@@ -27,10 +27,10 @@ def share_of(name: str, shares: Mapping[str, Share]) -> Share | None:
     return shares.get(name.partition("/")[2])
 
 
-def full_shape(name: str, held: Tensor, shares: Mapping[str, Share]) -> tuple[int, ...]:
-    """The full shape of a tensor. held: the rows that this process holds."""
+def full_shape(name: str, tensor: Tensor, shares: Mapping[str, Share]) -> tuple[int, ...]:
+    """The full shape of a tensor. tensor: the rows that this process holds."""
     share = share_of(name, shares)
-    return tuple(held.shape) if share is None else share.shape
+    return tuple(tensor.shape) if share is None else share.shape
 
 
 def select_rows(tensors: Mapping[str, Tensor], shares: Mapping[str, Share]) -> dict[str, Tensor]:
@@ -39,19 +39,19 @@ def select_rows(tensors: Mapping[str, Tensor], shares: Mapping[str, Share]) -> d
 
 
 def copy_rows(
-    tensors: dict[str, Tensor], name: str, held: Tensor, shape: tuple[int, ...], start: int, share: Share | None
+    tensors: dict[str, Tensor], name: str, source: Tensor, shape: tuple[int, ...], start: int, share: Share | None
 ) -> None:
-    """Copies rows of a file into `tensors`. held: rows of a tensor of `shape`, from `start`. share: the rows to load;
+    """Copies rows of a file into `tensors`. source: rows of a tensor of `shape`, from `start`. share: the rows to load;
     None for all."""
-    if share is None and tuple(held.shape) == shape:
-        tensors[name] = held
+    if share is None and tuple(source.shape) == shape:
+        tensors[name] = source
         return
     first, end = (0, shape[0]) if share is None else (share.start, share.stop)
     if name not in tensors:
-        tensors[name] = torch.empty((end - first, *shape[1:]), dtype=held.dtype)
-    low, high = max(first, start), min(end, start + len(held))
+        tensors[name] = torch.empty((end - first, *shape[1:]), dtype=source.dtype)
+    low, high = max(first, start), min(end, start + len(source))
     if low < high:
-        tensors[name][low - first : high - first] = held[low - start : high - start]
+        tensors[name][low - first : high - first] = source[low - start : high - start]
 
 
 def table_entry(tensor: Tensor, file: str, share: Share | None) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def table_entry(tensor: Tensor, file: str, share: Share | None) -> dict[str, Any
     return {"shape": shape, "dtype": dtype, "rows": [{"file": file, "start": start, "stop": stop}]}
 
 
-def written_by(runtime: Runtime, tensors: Mapping[str, Tensor]) -> set[str]:
+def select_written(runtime: Runtime, tensors: Mapping[str, Tensor]) -> set[str]:
     """The names of the tensors that this process writes. Sharded tensors are written by every process that has rows of
     them, without duplicates, and the others by the first; if all are replicated, each process writes a share by bytes.
     """
@@ -70,8 +70,8 @@ def written_by(runtime: Runtime, tensors: Mapping[str, Tensor]) -> set[str]:
         return divide({name: tensor.nbytes for name, tensor in tensors.items()}, runtime.world_size)[runtime.rank]
     shares = {name: share_of(name, runtime.shares) for name in tensors}
     rows = {name: share.stop - share.start for name, share in shares.items() if share and 0 not in share.shape}
-    own = {name for name, count in rows.items() if count and runtime.is_writer}
-    return own | ({name for name in tensors if name not in rows} if runtime.is_first else set())
+    sharded = {name for name, count in rows.items() if count and runtime.is_writer}
+    return sharded | ({name for name in tensors if name not in rows} if runtime.is_first else set())
 
 
 def divide(sizes: Mapping[str, int], count: int) -> list[set[str]]:
@@ -88,13 +88,13 @@ def divide(sizes: Mapping[str, int], count: int) -> list[set[str]]:
 
 def join_tables(tables: list[dict[str, Any]]) -> dict[str, Any]:
     """Joins the manifest tables of all processes."""
-    whole: dict[str, Any] = {}
+    joined: dict[str, Any] = {}
     for name, entry in (item for table in tables for item in table.items()):
-        if name in whole:
-            whole[name]["rows"] = sorted(whole[name]["rows"] + entry["rows"], key=lambda piece: piece["start"])
+        if name in joined:
+            joined[name]["rows"] = sorted(joined[name]["rows"] + entry["rows"], key=lambda piece: piece["start"])
         else:
-            whole[name] = entry
-    return whole
+            joined[name] = entry
+    return joined
 
 
 def damage(table: Any, shapes: Mapping[str, Mapping[str, Any]]) -> str | None:
@@ -103,16 +103,16 @@ def damage(table: Any, shapes: Mapping[str, Mapping[str, Any]]) -> str | None:
     spare = {(file, name) for file, tensors in shapes.items() for name in tensors}
     try:
         for name, entry in table.items():
-            at = 0
+            next_row = 0
             for piece in entry["rows"]:
-                held = shapes[piece["file"]][name]
+                stored = shapes[piece["file"]][name]
                 spare.discard((piece["file"], name))
                 rows = [piece["stop"] - piece["start"], *entry["shape"][1:]] if entry["shape"] else []
-                if piece["start"] != at or held != {"shape": rows, "dtype": entry["dtype"]}:
+                if piece["start"] != next_row or stored != {"shape": rows, "dtype": entry["dtype"]}:
                     return f"the rows of {name} in {piece['file']} are not those that manifest.json lists"
-                at = piece["stop"]
-            if at != (entry["shape"][0] if entry["shape"] else 1):
-                return f"{name} is incomplete: manifest.json lists {at} of its {entry['shape'][0]} rows"
+                next_row = piece["stop"]
+            if next_row != (entry["shape"][0] if entry["shape"] else 1):
+                return f"{name} is incomplete: manifest.json lists {next_row} of its {entry['shape'][0]} rows"
     except (AttributeError, KeyError, TypeError, IndexError):
         return OTHER_TENSORS
     return OTHER_TENSORS if spare else None

@@ -126,11 +126,11 @@ class Transaction:
         self._runtime, self._is_first = runtime, runtime is None or runtime.is_first
         self._share: Callable[[str], str] = runtime.share if runtime else str
         self._gather: Callable[[str], tuple[str, ...]] = runtime.gather if runtime else lambda text: (text,)
-        self._temporary = Path(self._share(str(durable.aside_of(self.path))))
+        self._temporary = Path(self._share(str(durable.temporary_path(self.path))))
         self._manifest = {"schema": CHECKPOINT_SCHEMA, "step": step, "recipe": recipe_digest}
         self._state = durable.json_text(values)
         self._shares = {name: sharding.share_of(name, runtime.shares) if runtime else None for name in tensors}
-        written = sharding.written_by(runtime, tensors) if runtime else tensors.keys()
+        written = sharding.select_written(runtime, tensors) if runtime else tensors.keys()
         self._tensors = {name: tensor.detach() for name, tensor in tensors.items() if name in written}
         ending = f"-{runtime.rank + 1:05d}-of-{runtime.world_size:05d}" if runtime else ""
         self._headers: dict[str, dict[str, tensor_files.TensorInfo]] = {}
@@ -149,25 +149,25 @@ class Transaction:
         """Writes this process's tensors to the temporary folder, hashed as they are written. pieces: yields the bytes
         of a tensor by its flat name, uint8 on the CPU. Returns the argument of `complete`: what was written, or the
         error."""
-        with self._removed_on_failure():
+        with self._remove_on_failure():
             return _attempt(lambda: self._write_own_files(pieces))
 
     def complete(self, outcome: str) -> Path:
         """Adds state and manifest, and renames the checkpoint. Raises the error of any process on every process:
         Diverged E1603 if a weight is not finite, StorageError if a write fails (older checkpoints are not changed)."""
-        with self._removed_on_failure():
-            answers = [json.loads(text) for text in self._gather(outcome)]
-            failed = [answer for answer in answers if "error" in answer]
+        with self._remove_on_failure():
+            outcomes = [json.loads(text) for text in self._gather(outcome)]
+            failed = [of_rank for of_rank in outcomes if "error" in of_rank]
             if not failed:
-                last = _attempt(lambda: self._finalize(answers)) if self._is_first else ""
-                failed = [answer for answer in [json.loads(self._share(last))] if "error" in answer]
+                last = _attempt(lambda: self._finalize(outcomes)) if self._is_first else ""
+                failed = [of_rank for of_rank in [json.loads(self._share(last))] if "error" in of_rank]
             if failed:
                 kind = Diverged if failed[0]["kind"] == "Diverged" else StorageError
                 raise kind(failed[0]["error"], code=failed[0]["code"])
         return self.path
 
     @contextmanager
-    def _removed_on_failure(self) -> Iterator[None]:
+    def _remove_on_failure(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -218,19 +218,19 @@ class Transaction:
         for name, count in not_finite.items():
             raise tensor_files.not_finite(self.path, name, count, self._tensors[name].numel())
 
-    def _finalize(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
-        """Adds `state.json` and the manifest to the temporary folder and renames it. answers: what each process has
+    def _finalize(self, outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+        """Adds `state.json` and the manifest to the temporary folder and renames it. outcomes: what each process has
         written."""
         with durable.storage_errors(self.path):
             durable.write_file(self._temporary / "state.json", self._state)
             content = self._state.encode()
-            files = {name: file for answer in answers for name, file in answer["files"].items()}
+            files = {name: file for of_rank in outcomes for name, file in of_rank["files"].items()}
             self._require_all(files)
             files["state.json"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            tensors = sharding.join_tables([answer["tensors"] for answer in answers])
+            tensors = sharding.join_tables([of_rank["tensors"] for of_rank in outcomes])
             durable.write_json(self._temporary / "manifest.json", self._manifest | {"files": files, "tensors": tensors})
             fault_injection.reach("checkpoint.manifest")
-            durable.take_place(self._temporary, self.path)
+            durable.move_into_place(self._temporary, self.path)
             fault_injection.reach("checkpoint.renamed")
         return {}
 
@@ -445,9 +445,9 @@ def _stamps(path: Path) -> list[tuple[str, int, int, int]]:
 
 
 def prune(
-    folder: Path, keep: int | None, verified: Verified | None = None, *, spared: Collection[Path | None] = ()
+    folder: Path, keep: int | None, verified: Verified | None = None, *, protected: Collection[Path | None] = ()
 ) -> list[Path]:  # fmt: skip
-    """Removes all but the newest `keep` valid checkpoints; returns the removed ones. None keeps all. spared: others
+    """Removes all but the newest `keep` valid checkpoints; returns the removed ones. None keeps all. protected: others
     that are kept as well.
 
     A damaged checkpoint does not count: it is neither kept in place of a valid one nor a reason to remove one.
@@ -461,7 +461,7 @@ def prune(
         if len(valid) < keep:
             if verified.reason_against(path) is None:
                 valid.append(path)
-        elif valid and path not in spared:
+        elif valid and path not in protected:
             fault_injection.reach("checkpoint.prune")
             durable.remove_tree(path)
             removed.append(path)

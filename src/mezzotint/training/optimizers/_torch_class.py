@@ -1,4 +1,4 @@
-"""Any `torch.optim.Optimizer` behind `Update`, and how a class is had by its dotted name."""
+"""Any `torch.optim.Optimizer` as an optimizer step, and the import of a class by its dotted name."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mezzotint.training.optimizers.base import OptimizerStep, StepInputs
 
 
 class TorchStep(OptimizerStep):
-    """Any `torch.optim.Optimizer`, one instance a group. A library's optimizer does not know bad steps, so the host
-    reads one number a step.
+    """Any `torch.optim.Optimizer`, one instance per group. A library's optimizer cannot skip bad steps, so the host
+    reads one number per step.
 
-    Some keep what they have learnt of the whole group among its settings, such as Prodigy's and D-Adaptation's
-    distance d. What has changed there since the start is part of the state: `opt.group.KEY/PART/PARAMETER` with the
-    group's first parameter. Such a group is moved as a whole; the classes of torch and bitsandbytes keep no such
-    numbers and know each tensor by itself.
+    Some store estimates for the whole group in its settings, such as Prodigy's and D-Adaptation's distance d. Those
+    that changed since the start are part of the state: `opt.group.KEY/PART/PARAMETER` with the group's first parameter.
+    Such a group is updated as a whole; the classes of torch and bitsandbytes store no such numbers and update each
+    tensor separately.
     """
 
     reads_on_host = True
@@ -58,26 +58,28 @@ class TorchStep(OptimizerStep):
         if self.kind.__module__.startswith("bitsandbytes"):
             return 0  # one kernel
         if self.kind is torch.optim.Adafactor:
-            return 4 * sum(sorted(sizes)[-2:])  # one tensor after the other, while the last one's is still held
+            return 4 * sum(sorted(sizes)[-2:])  # tensor by tensor, while the previous result is still allocated
         if self.is_by_tensor:
-            return 12 * sum(sizes)  # three float32 results: what torch's own classes hold of a list
+            return 12 * sum(sizes)  # three float32 results: what torch's classes allocate for a list
         of_one, of_all = self._results
         return math.ceil(4 * max(3 * max(sizes), of_one * max(sizes) + of_all * sum(sizes)))
 
     @cached_property
     def _results(self) -> tuple[float, float]:
-        """What a step of a library's class holds at most, in float32 results: of its largest tensor, and of all of
-        them, where it works through lists. Measured on small tensors on the CPU; matrices that some make of a side,
-        such as Shampoo's, grow otherwise."""
+        """The peak of a step of a library's class, in float32 results: per element of the largest tensor, and of all
+        tensors, for classes that process lists. Measured on small tensors on the CPU; matrices with the length of a
+        side, such as Shampoo's, grow differently."""
         side, several = 64, 5
-        one, more = (_peak_of_a_step(TorchStep(self.kind, self.options), side, count) for count in (1, several))
-        of_all = max(0.0, (more - one) / (several - 1))
-        return max(0.0, one - of_all) / (4 * side**2), of_all / (4 * side**2)
+        peak_of_one, peak_of_several = (
+            _peak_of_a_step(TorchStep(self.kind, self.options), side, count) for count in (1, several)
+        )
+        of_all = max(0.0, (peak_of_several - peak_of_one) / (several - 1))
+        return max(0.0, peak_of_one - of_all) / (4 * side**2), of_all / (4 * side**2)
 
     def _optimizer(self, inputs: StepInputs) -> torch.optim.Optimizer:
         names = tuple(inputs.names)
         if names not in self._optimizers:
-            # said even when it is 0: a class may have another default
+            # passed even if it is 0: a class may have another default
             decay = {"weight_decay": inputs.weight_decay} if inputs.weight_decay or self._decays else {}
             optimizer = self.kind(inputs.masters, **self.options | {"lr": inputs.lr} | decay)
             group = optimizer.param_groups[0]
@@ -108,23 +110,23 @@ class TorchStep(OptimizerStep):
             for names, optimizer in self._optimizers.items()
             for name, master in zip(names, optimizer.param_groups[0]["params"], strict=True)
         } | self._waiting
-        kept = [("opt", *item) for item in of_parameters.items()]
-        kept += [("opt.group", *item) for item in self._changed_group_settings().items()]
+        states = [("opt", *item) for item in of_parameters.items()]
+        states += [("opt.group", *item) for item in self._changed_group_settings().items()]
         return {
             f"{head}.{_tag(key, value)}/{name}": _as_tensor(value)
-            for head, name, values in kept
+            for head, name, values in states
             for key, value in values.items()
         }
 
     def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
-        for kept in (self._optimizers, self._started, self._waiting, self._waiting_groups):
-            kept.clear()
+        for table in (self._optimizers, self._started, self._waiting, self._waiting_groups):
+            table.clear()
         for flat, tensor in tensors.items():
             tag, _, name = flat.removeprefix("opt.").partition("/")
             if not flat.startswith("opt.") or name not in masters:
                 continue
             key, _, number = tag.partition("#")
-            # counts that a library keeps on the host stay there
+            # counts that a library stores on the host remain there
             waiting = self._waiting_groups if key.startswith("group.") else self._waiting
             key = key.removeprefix("group.")
             home = "cpu" if key == "step" else masters[name].device
@@ -133,7 +135,7 @@ class TorchStep(OptimizerStep):
 
     def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
         if self.kind.__module__.startswith("bitsandbytes"):
-            # two moments of a byte, and a float32 scale for each block of 256 (its kernels run on a GPU alone)
+            # two moments of a byte, and a float32 scale for each block of 256 (its kernels run only on a GPU)
             return sum(2 * master.numel() + 2 * 4 * -(-master.numel() // 256) for master in masters.values())
         of_kind: dict[tuple[torch.Size, torch.dtype], int] = {}
         kinds = [(master.shape, master.dtype) for master in masters.values()]
@@ -142,27 +144,32 @@ class TorchStep(OptimizerStep):
         return sum(of_kind[kind] for kind in kinds)
 
     def _bytes_after_a_step(self, shape: torch.Size, dtype: torch.dtype) -> int:
-        """One step on zeros, on the CPU, forgotten again: what a library keeps is known to it alone."""
+        """The bytes that a library stores, measured by one step on zeros on the CPU."""
         trial = TorchStep(self.kind, self.options)
-        zeros, one = [torch.zeros(shape, dtype=dtype) for _ in range(2)], torch.ones(())
-        trial.step(StepInputs(["x/x"], zeros[:1], zeros[1:], 0.0, 0.0, scale=one, found_inf=0 * one))
-        kept = (tensor for name, tensor in trial.tensors().items() if not name.startswith("opt.group."))
-        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
+        zeros, unit_scale = [torch.zeros(shape, dtype=dtype) for _ in range(2)], torch.ones(())
+        trial.step(StepInputs(["x/x"], zeros[:1], zeros[1:], 0.0, 0.0, scale=unit_scale, found_inf=0 * unit_scale))
+        states = (tensor for name, tensor in trial.tensors().items() if not name.startswith("opt.group."))
+        return sum(tensor.numel() * tensor.element_size() for tensor in states)
 
 
 def _peak_of_a_step(optimizer: TorchStep, side: int, count: int) -> int:
-    """Bytes that the second step, when states are there, takes at most beyond what lay there before it. count: of
-    square float32 matrices."""
+    """Peak bytes that the second step, after states exist, allocates in addition. count: of square float32 matrices."""
     masters = [torch.zeros(side, side) for _ in range(count)]
-    names, one = [f"x/{number}" for number in range(count)], torch.ones(())
+    names, unit_scale = [f"x/{number}" for number in range(count)], torch.ones(())
     for is_measured in (False, True):
         inputs = StepInputs(
-            names, masters, [torch.ones(side, side) for _ in names], 1e-4, 0.0, scale=one, found_inf=0 * one
+            names,
+            masters,
+            [torch.ones(side, side) for _ in names],
+            1e-4,
+            0.0,
+            scale=unit_scale,
+            found_inf=0 * unit_scale,
         )
-        with profile(enabled=is_measured, profile_memory=True) as seen:
+        with profile(enabled=is_measured, profile_memory=True) as recorded:
             optimizer.step(inputs)
     events = sorted(
-        (event for event in seen.kineto_results.events() if event.name() == "[memory]"),
+        (event for event in recorded.kineto_results.events() if event.name() == "[memory]"),
         key=lambda event: int(event.start_ns()),
     )
     return max(accumulate(event.nbytes() for event in events), default=0)
@@ -183,16 +190,16 @@ _NUMBERS: Mapping[str, type] = {"int": int, "float": float, "bool": bool}
 
 
 def require_stepping(kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:
-    """Tries a class on a small tensor. Raises RecipeError E1061 for one that cannot be made so, or wants more of a step
-    than a gradient: the loss once more (LBFGS), sparse gradients, a subclass."""
-    if kind.__module__.startswith("bitsandbytes"):  # runs on a GPU alone
+    """Tries a class on a small tensor. Raises RecipeError E1061 for one that cannot be constructed, or needs more than
+    a gradient: the loss once more (LBFGS), sparse gradients, a subclass."""
+    if kind.__module__.startswith("bitsandbytes"):  # runs only on a GPU
         return
     try:
         TorchStep(kind, options)._bytes_after_a_step(torch.Size((2, 2)), torch.float32)
     except Exception as error:
-        what = str(error).partition("\n")[0] or type(error).__name__
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise RecipeError(
-            f"optim.optimizer: {kind.__module__}.{kind.__name__} makes no step from a gradient alone ({what}); take "
+            f"optim.optimizer: {kind.__module__}.{kind.__name__} cannot step with only a gradient ({reason}); choose "
             "another class, or correct its options",
             code="E1061",
         ) from error

@@ -31,7 +31,7 @@ class AdafactorStep(OptimizerStep):
     def step(self, inputs: StepInputs) -> None:
         moved = 1.0 - inputs.found_inf.to(torch.float64)
         decay = 1.0 - moved * (inputs.lr * inputs.weight_decay) if inputs.weight_decay else None
-        for name, master, grad in zip(inputs.names, inputs.masters, inputs.unscaled(), strict=True):
+        for name, master, grad in zip(inputs.names, inputs.masters, inputs.unscale(), strict=True):
             self._move(name, master, grad, inputs.lr, decay, moved)
 
     def _move(self, name: str, master: Tensor, grad: Tensor, lr: float, decay: Tensor | None, moved: Tensor) -> None:

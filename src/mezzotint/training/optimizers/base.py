@@ -40,7 +40,7 @@ class StepInputs:
     scale: Tensor
     found_inf: Tensor
 
-    def unscaled(self) -> list[Tensor]:
+    def unscale(self) -> list[Tensor]:
         """Divides the gradients by the scale in place and returns them; zeros if found_inf is 1."""
         torch._foreach_div_(self.grads, self.scale)
         for grad in self.grads:
@@ -115,10 +115,10 @@ def split_into_chunks(items: Sequence[Item], size: Callable[[Sequence[Item]], in
     chunks: list[list[Item]] = []
     start = 0
     while start < len(items):
-        most = 2  # doubled until too many: the search costs grow with the chunk, not with the remaining items
-        while start + most <= len(items) and size(items[start : start + most]) <= CHUNK:
-            most *= 2
-        counts = range(1, min(most, len(items) - start + 1))
+        max_items = 2  # doubled until too many: the search costs grow with the chunk, not with the remaining items
+        while start + max_items <= len(items) and size(items[start : start + max_items]) <= CHUNK:
+            max_items *= 2
+        counts = range(1, min(max_items, len(items) - start + 1))
         count = bisect_right(counts, CHUNK, key=lambda count: size(items[start : start + count])) or 1
         chunks.append(list(items[start : start + count]))
         start += count

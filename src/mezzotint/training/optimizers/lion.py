@@ -27,7 +27,7 @@ class LionStep(OptimizerStep):
 
     def step(self, inputs: StepInputs) -> None:
         first, second = self._betas
-        grads = inputs.unscaled()
+        grads = inputs.unscale()
         moved = 1.0 - inputs.found_inf  # () 0 or 1: factor that disables a non-finite step
         means = [self.state["mean"][name] for name in inputs.names]
         steps = torch._foreach_mul(means, first)

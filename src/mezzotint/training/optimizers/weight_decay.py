@@ -20,8 +20,8 @@ _NORM_AND_BIAS = "@norm-and-bias"
 def of_adapter(optim: OptimSettings) -> OptimSettings:
     """The section for adapter training, without the `no_decay` rules: they are for a model's own parameters, and an
     adapter has no norms and biases."""
-    plain = {part: rule.with_undecayed(()) for part, rule in optim.part_optimizer.items()}
-    return with_values(optim, {"optimizer": optim.optimizer.with_undecayed(()), "part_optimizer": plain})
+    plain = {part: rule.with_no_decay(()) for part, rule in optim.part_optimizer.items()}
+    return with_values(optim, {"optimizer": optim.optimizer.with_no_decay(()), "part_optimizer": plain})
 
 
 def resolve_no_decay(optim: OptimSettings, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> OptimSettings:
@@ -39,12 +39,12 @@ def resolve_no_decay(optim: OptimSettings, parts: Mapping[str, nn.Module], train
 
 
 def _resolve(rule: Optimizer, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> Optimizer:
-    if not any(pattern.startswith("@") for pattern in rule.undecayed):
+    if not any(pattern.startswith("@") for pattern in rule.no_decay_patterns):
         return rule
     names: list[str] = []
-    for pattern in rule.undecayed:
+    for pattern in rule.no_decay_patterns:
         names += _matching_names(pattern, parts, trained) if pattern.startswith("@") else [pattern]
-    return rule.with_undecayed(dict.fromkeys(names))
+    return rule.with_no_decay(dict.fromkeys(names))
 
 
 def _matching_names(rule: str, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> list[str]:
@@ -56,11 +56,11 @@ def _matching_names(rule: str, parts: Mapping[str, nn.Module], trained: Sequence
         )
     matching: set[str] = set()
     for part in dict.fromkeys(name.split("/")[0] for name in trained):
-        matching |= {f"{part}/{name}" for name in _undecayed(rule, part, parts[part])}
+        matching |= {f"{part}/{name}" for name in _list_undecayed(rule, part, parts[part])}
     return [name for name in trained if name in matching]
 
 
-def _undecayed(rule: str, part: str, module: nn.Module) -> Iterator[str]:
+def _list_undecayed(rule: str, part: str, module: nn.Module) -> Iterator[str]:
     if rule == _NORM_AND_BIAS:
         return _norm_and_bias(module)
     undecayed: Iterator[str] = registry.find(FOLDER, rule.removeprefix("@")).undecayed(

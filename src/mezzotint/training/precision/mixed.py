@@ -37,9 +37,9 @@ def arrange(networks: Sequence[nn.Module], settings: RunSettings, precision: Pre
         if level == "matmuls" and isinstance(module, _MATMULS):
             forward = _with_float32_result(forward)
         elif level == "most" and (is_norm or isinstance(module, nn.SiLU)):
-            forward = _computing_in(module, forward, torch.float32, small)
+            forward = _compute_in(module, forward, torch.float32, small)
         elif level == "all" and is_norm:
-            forward = _computing_in(module, forward, small, small)
+            forward = _compute_in(module, forward, small, small)
         if forward != module.forward:
             module.forward = forward
 
@@ -53,7 +53,7 @@ def _with_float32_result(forward: Callable[..., Tensor]) -> Callable[..., Tensor
     return run
 
 
-def _computing_in(
+def _compute_in(
     module: nn.Module, forward: Callable[..., Tensor], dtype: torch.dtype, result_dtype: torch.dtype
 ) -> Callable[..., Tensor]:
     """Computes a norm or an activation in `dtype`, with its weights cast to it; gradients reach the weights."""

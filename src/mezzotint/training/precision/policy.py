@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.settings.sections.run import GradientSums, LowBit, RunSettings, ScalerSettings
-from mezzotint.weights.low_bit import WeightForm, fp32_tensors, is_island
+from mezzotint.weights.low_bit import WeightForm, fp32_tensors, keeps_in_fp32
 
 DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -83,7 +83,7 @@ class Precision:
             return
         for name, module in network.named_modules():
             last = name.rpartition(".")[2]
-            if is_island(network, last) and any(isinstance(inner, nn.Linear) for inner in module.modules()):
+            if keeps_in_fp32(network, last) and any(isinstance(inner, nn.Linear) for inner in module.modules()):
                 module.forward = _without_autocast(module.forward)
 
     @property
@@ -97,7 +97,7 @@ class Precision:
         return self.weights != torch.float32 and not self.has_no_masters
 
     @property
-    def scaled(self) -> bool:
+    def has_loss_scale(self) -> bool:
         """Whether the loss is scaled; only with fp16."""
         return self.compute == torch.float16
 
@@ -132,10 +132,10 @@ def set_gradient_dtype(parameters: Iterable[nn.Parameter], dtype: torch.dtype) -
         parameter.grad_dtype = dtype
 
 
-def cast(module: nn.Module, dtype: torch.dtype, *, but: Iterable[Tensor] = ()) -> None:
+def cast(module: nn.Module, dtype: torch.dtype, *, exclude: Iterable[Tensor] = ()) -> None:
     """Casts a module's floating-point tensors in place, as torch's own `Module.to`, which libraries override. but:
     parameters that keep their dtype."""
-    excluded = {id(parameter) for parameter in but}
+    excluded = {id(parameter) for parameter in exclude}
     nn.Module._apply(module, lambda t: t.to(dtype) if t.is_floating_point() and id(t) not in excluded else t)
 
 
@@ -154,7 +154,7 @@ class LossScale:
     """
 
     def __init__(self, settings: ScalerSettings, precision: Precision, device: torch.device) -> None:
-        self.active = precision.scaled
+        self.active = precision.has_loss_scale
         self._is_static = settings.kind == "static"
         self._stages = ((0, settings.growth, settings.growth_interval), *settings.stages)
         self.scale = torch.tensor(settings.init if self.active else 1.0, dtype=torch.float32, device=device)

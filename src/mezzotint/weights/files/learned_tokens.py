@@ -56,16 +56,16 @@ def read(path: Path, encoders: Sequence[str]) -> dict[str, Tensor]:
 
 
 def write(
-    folder: Path, words: Mapping[str, Mapping[str, Tensor]], dtype: torch.dtype, metadata: Mapping[str, str]
+    folder: Path, tokens: Mapping[str, Mapping[str, Tensor]], dtype: torch.dtype, metadata: Mapping[str, str]
 ) -> list[Path]:
     """Writes the embeddings of learned tokens into a folder in diffusers' format, and into its subfolder `embeddings`
     in the format of A1111 and ComfyUI; returns the files. With several tokens, diffusers' files of each are in a folder
-    of their own. words: rows (n, D) by text encoder, of each token. Raises as `tensor_files.write`."""
+    of their own. tokens: rows (n, D) by text encoder, of each token. Raises as `tensor_files.write`."""
     written: list[Path] = []
-    for word, by_part in words.items():
+    for word, by_part in tokens.items():
         stem = plain_name(word)
         rows = [table.detach().cpu().to(dtype).contiguous() for table in by_part.values()]
-        token_folder = folder if len(words) == 1 else folder / stem
+        token_folder = folder if len(tokens) == 1 else folder / stem
         token_folder.mkdir(parents=True, exist_ok=True)
         names = ["emb_params"] if len(rows) == 1 else list(_BY_TABLE)
         files = {token_folder / file: {word: table} for file, table in zip(DIFFUSERS_NAMES, rows, strict=False)}
@@ -81,13 +81,13 @@ def tokens_next_to(path: Path) -> dict[str, Path]:
     """The learned tokens whose files are in the folder of an adapter, as `write` leaves them, with the file to load for
     each. path: of the adapter, or its folder. Files that cannot be read are left out."""
     folder = path if path.is_dir() else path.parent
-    words: dict[str, Path] = {}
+    tokens: dict[str, Path] = {}
     for file in sorted((*folder.glob(DIFFUSERS_NAMES[0]), *folder.glob(f"*/{DIFFUSERS_NAMES[0]}"))):
         with suppress(WeightsError):
             for word in tensor_files.read_header(file):
                 single = folder / "embeddings" / f"{plain_name(word)}.safetensors"
-                words[word] = single if single.is_file() else file
-    return words
+                tokens[word] = single if single.is_file() else file
+    return tokens
 
 
 def fingerprint_of(path: Path) -> str:

@@ -49,7 +49,7 @@ def convert(source: Path, target: Path) -> None:
     Raises WeightsError E1411 when the file is not plain weights or needs anything that weights do not; none of its code
     is run. StorageError E1701 when the disk refuses.
     """
-    with replacing(target) as aside, durable.scratch_beside(target) as scratch:
+    with replacing(target) as aside, durable.temporary_folder(target) as scratch:
         aside.touch()  # with the default permissions of the user's files
         converted = scratch / "weights.safetensors"
         _run_child(source, converted)

@@ -54,10 +54,10 @@ class Digest(Protocol):
 
 
 class Stored(Protocol):
-    """Tensors stored in files, under the names of one network. place: the path for messages."""
+    """Tensors stored in files, under the names of one network. path: for messages."""
 
     @property
-    def place(self) -> Path: ...
+    def path(self) -> Path: ...
 
     def header(self) -> dict[str, TensorInfo]:
         """Names, types and shapes. Raises WeightsError E1401, E1402."""
@@ -67,10 +67,10 @@ class Stored(Protocol):
 
 
 @runtime_checkable
-class InTurn(Protocol):
+class IterableStored(Protocol):
     """Stored tensors that can be read one after the other, with memory for one of them."""
 
-    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
+    def iterate(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
         """The named tensors, in file order, in their stored data types. Copy a tensor before taking the next, which may
         reuse its memory. Values are not checked. parts: see `iterate`. Raises WeightsError E1402."""
 
@@ -79,25 +79,26 @@ class InTurn(Protocol):
 class InFile:
     """The tensors of a safetensors file or a sharded set, under their stored names."""
 
-    place: Path
+    path: Path
 
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
-        return read_header(self.place)
+        return read_header(self.path)
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
-        return read(self.place, names)
+        return read(self.path, names)
 
-    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """See InTurn."""
-        return iterate(self.place, names, parts=parts)
+    def iterate(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """See IterableStored."""
+        return iterate(self.path, names, parts=parts)
 
 
 def iterate_stored(stored: Stored, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """Stored tensors one after the other, see InTurn; from other sources, `AT_ONCE` bytes are read at a time."""
-    if isinstance(stored, InTurn):
-        yield from stored.each(names, parts=parts)
+    """Stored tensors one after the other, see IterableStored; from other sources, `AT_ONCE` bytes are read at a
+    time."""
+    if isinstance(stored, IterableStored):
+        yield from stored.iterate(names, parts=parts)
         return
     header, portion, room = stored.header(), list[str](), AT_ONCE
     for name in [*names, None]:
@@ -308,7 +309,7 @@ def write(
     types = {n: dtype if dtype is not None and t.is_floating_point() else t.dtype for n, t in tensors.items()}
     header = header_of(tensors, types)
     ordered = ((name, tensors[name].detach().to("cpu").to(types[name])) for name in header)
-    write_in_turn(path, header, ordered, metadata, unchecked=unchecked, seal=seal)
+    write_iteratively(path, header, ordered, metadata, unchecked=unchecked, seal=seal)
 
 
 def header_of(tensors: Mapping[str, Tensor], types: Mapping[str, torch.dtype]) -> dict[str, TensorInfo]:
@@ -326,7 +327,7 @@ def kind_of(dtype: torch.dtype) -> str:
     return _KINDS[dtype]
 
 
-def write_in_turn(
+def write_iteratively(
     path: Path,
     header: Mapping[str, TensorInfo],
     tensors: Iterable[tuple[str, Tensor]],
@@ -360,8 +361,8 @@ def write_pieces(
     seal: Callable[[Path], None] | None = None,
     digest: Digest | None = None,
 ) -> int:
-    """As `write_in_turn`, from the bytes of each tensor, uint8 on the CPU; values are not checked. digest: is updated
-    with the file's bytes as they are written. Returns the file's size."""
+    """As `write_iteratively`, from the bytes of each tensor, uint8 on the CPU; values are not checked. digest: is
+    updated with the file's bytes as they are written. Returns the file's size."""
     entries: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "pt"})}
     end = 0
     for name, info in header.items():
@@ -385,11 +386,11 @@ def write_pieces(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """As `durable.swapped_in`, after removing temporary files that a killed process left for `path`. Raises
+    """As `durable.replace_atomically`, after removing temporary files that a killed process left for `path`. Raises
     StorageError E1701."""
     try:
         durable.sweep(path.parent, path.name)
-        with durable.swapped_in(path) as aside:
+        with durable.replace_atomically(path) as aside:
             yield aside
     except OSError as error:
         remedy = "make room on the disk" if error.errno in durable.FULL else "check the folder and its permissions"

@@ -23,7 +23,7 @@ from mezzotint.weights.files import tensor_files
 from mezzotint.weights.files.tensor_files import Stored, TensorInfo
 from mezzotint.weights.folder import plain_vae, state, t5
 from mezzotint.weights.folder.model_folder import write_json
-from mezzotint.weights.kinds import of_tensors
+from mezzotint.weights.kinds import describe_tensors
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 
 Network = str
@@ -47,7 +47,7 @@ _ENCODER = re.compile(r"^(model\.)?(language_model\.)?(model\.)?")
 _TEXT = ("clip_text", "clip_text_projected")
 _T5 = ("t5_text", "umt5_text")
 _SEEMS = dict.fromkeys(_TEXT, "a standalone text encoder") | {"vae": "a standalone autoencoder (VAE)"}
-"""`kinds.of_tensors` of the networks' files."""
+"""`kinds.describe_tensors` of the networks' files."""
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
 
 
@@ -69,7 +69,7 @@ def load(
     stored = tensor_files.InFile(stored) if isinstance(stored, Path) else stored
     require_bounded(config, where, tensors=len(stored.header()))
     module = _checked_build(lambda: _build_on_meta(network, config), where)
-    kind = of_tensors(stored.header())
+    kind = describe_tensors(stored.header())
     guess = f"the file looks like {kind}" if kind != _SEEMS.get(network) else ""
     stored, rename = (stored_as(network, stored), str) if "." in network else (stored, _file_names(network))
     state.load_into(module, stored, form, rename=rename, ignorable=("position_ids", *left_out), kind=guess)
@@ -77,7 +77,7 @@ def load(
         length = int(config.get("max_position_embeddings", 77))
         inner = getattr(module, "text_model", module)
         inner.embeddings.position_ids = torch.arange(length).expand((1, -1))  # type: ignore[union-attr]
-    assert form.is_later or not any(t.is_meta for t in (*module.parameters(), *module.buffers())), network
+    assert form.is_deferred or not any(t.is_meta for t in (*module.parameters(), *module.buffers())), network
     return module
 
 
@@ -90,9 +90,9 @@ class StoredAs:
     names: Mapping[str, str]
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """See Stored."""
-        return self.stored.place
+        return self.stored.path
 
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
@@ -104,8 +104,8 @@ class StoredAs:
         tensors = self.stored.read([self.names[name] for name in names])
         return {name: tensors[self.names[name]] for name in names}
 
-    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """See InTurn."""
+    def iterate(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """See IterableStored."""
         ours = {self.names[name]: name for name in names}
         return (
             (ours[stored], tensor) for stored, tensor in tensor_files.iterate_stored(self.stored, ours, parts=parts)
@@ -158,7 +158,7 @@ def random_network(network: Network, config: Mapping[str, Any], seed: int, part:
     A VAE that fits `plain_vae` gets its weights instead, which preserve colours, so that samples show something.
     """
     require_bounded(config, where)
-    module = _checked_build(lambda: state.randomly_initialized(partial(_builder(network), config), seed, part), where)
+    module = _checked_build(lambda: state.build_random(partial(_builder(network), config), seed, part), where)
     if network == "vae" and plain_vae.fits(config):
         plain_vae.arrange(module)
     return module
@@ -202,7 +202,7 @@ def _build_on_meta(network: Network, config: Mapping[str, Any]) -> nn.Module:
     """A network without memory for its parameters. Buffers that a library's class computes have values."""
     build = partial(_builder(network), config)
     if "." not in network:
-        return state.on_meta(build)
+        return state.build_on_meta(build)
     with state.EmptyOnMeta():
         return build()
 
@@ -318,7 +318,7 @@ def _has_prefix() -> bool:
         "eos_token_id": 1,
         "pad_token_id": 1,
     }
-    names = state.on_meta(partial(_builder("clip_text"), small)).state_dict()
+    names = state.build_on_meta(partial(_builder("clip_text"), small)).state_dict()
     return any(name.startswith(_PREFIX) for name in names)
 
 

@@ -94,7 +94,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object. Raises WeightsError E1409 with the file and the problem."""
     try:
         value = outside.read_json(path)
-    except outside.NoPlainFile as error:
+    except outside.NotRegularFile as error:
         message = f"{path}: {error.strerror}, so not a configuration; get another copy"
         raise WeightsError(message, code="E1409") from error
     except OSError as error:

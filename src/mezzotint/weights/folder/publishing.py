@@ -64,7 +64,7 @@ def publish(export: Path, folder: Path) -> Path:
 
 def _replace(source: Path, target: Path) -> None:
     durable.sweep(target.parent, target.name)  # left by a killed call
-    with durable.swapped_in(target) as aside:
+    with durable.replace_atomically(target) as aside:
         _copy(source, aside)
 
 

@@ -23,7 +23,7 @@ Rename = Callable[[str], str]
 _LATER = "mezzotint_filling"
 
 
-def on_meta(build: Callable[[], Module]) -> Module:
+def build_on_meta(build: Callable[[], Module]) -> Module:
     """A network on the meta device, built by `build`; `load_into` or a copy gives it values."""
     with torch.device("meta"), _NotInitialized():
         return build()
@@ -71,7 +71,7 @@ def load_into(
     """
     taken = require_fit(module, stored, rename=rename, ignorable=ignorable, kind=kind)
     filling = Filling(module, stored, taken, form)
-    if form.is_later:
+    if form.is_deferred:
         filling.fill(name for name, _ in module.named_buffers() if name in taken)
         vars(module)[_LATER] = filling
     elif form.layer_streamer is None:
@@ -97,22 +97,22 @@ class Filling:
         ours = {self._taken[name]: name for name in names}
         for source, tensor in iterate_stored(self._stored, ours):
             name = ours[source]
-            require_finite(self._stored.place, {source: tensor})
+            require_finite(self._stored.path, {source: tensor})
             if name in self._layers:
                 self._layers[name].pack(tensor, self._form.device)
                 continue
-            value, before = self._form.held(tensor, self._module, name), get_tensor(self._module, name)
+            value, before = self._form.convert(tensor, self._module, name), get_tensor(self._module, name)
             # a freed tensor keeps the dtype that it was cast to since loading
             set_tensor(self._module, name, value if before is None or before.is_meta else value.to(before.dtype))
 
-    def rows(self, places: Mapping[str, slice]) -> Iterator[tuple[str, Tensor]]:
+    def rows(self, slices: Mapping[str, slice]) -> Iterator[tuple[str, Tensor]]:
         """Rows of tensors of these names, in their final form, one tensor after the other. Where the source is a file
         with the same tensors, only these rows are read. Raises WeightsError E1402, E1403."""
-        ours = {self._taken[name]: name for name in places}
+        ours = {self._taken[name]: name for name in slices}
         for source, tensor in iterate_stored(self._stored, ours, parts=True):
-            part = tensor[places[ours[source]]]
-            require_finite(self._stored.place, {source: part})
-            yield ours[source], self._form.held(part, self._module, ours[source])
+            part = tensor[slices[ours[source]]]
+            require_finite(self._stored.path, {source: part})
+            yield ours[source], self._form.convert(part, self._module, ours[source])
 
     def sample(self) -> str:
         """A cheap hash of the stored tensors: of their names, shapes and first 64 numbers."""
@@ -122,7 +122,7 @@ class Filling:
         facts = [(name, header[name].shape, first[name]) for name in sorted(first)]
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
-    def let_go(self, names: Iterable[str]) -> None:
+    def free(self, names: Iterable[str]) -> None:
         """Frees these tensors: replaces them by empty ones of the same dtype and device."""
         for name in names:
             if name in self._layers:
@@ -133,8 +133,8 @@ class Filling:
             set_tensor(self._module, name, torch.empty(0, dtype=dtype, device=self._form.device))
 
 
-def left_for_later(module: nn.Module) -> Filling | None:
-    """The Filling of a network that was opened with `is_later`; None for other networks."""
+def get_deferred_filling(module: nn.Module) -> Filling | None:
+    """The Filling of a network that was opened with `is_deferred`; None for other networks."""
     filling: Filling | None = vars(module).get(_LATER)
     return filling
 
@@ -164,11 +164,11 @@ def require_fit(
     in_file = {rename(name): (name, info.shape) for name, info in stored.header().items()}
     expected = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     taken = {name: source for name, (source, _) in in_file.items() if not name.endswith(tuple(ignorable))}
-    require_shapes(stored.place, expected, {name: in_file[name][1] for name in taken}, kind)
+    require_shapes(stored.path, expected, {name: in_file[name][1] for name in taken}, kind)
     return taken
 
 
-def randomly_initialized(build: Callable[[], Module], seed: int, part: str) -> Module:
+def build_random(build: Callable[[], Module], seed: int, part: str) -> Module:
     """A network with the random values of its own initialisation, a function of only (seed, part): float32, eval mode.
 
     torch's global generator keeps its state.

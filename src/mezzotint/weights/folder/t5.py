@@ -29,7 +29,7 @@ _INDEXES = ("pytorch_model.bin.index.json",)
 _STEMS = ("model", "pytorch_model")
 _NO_WEIGHTS = ("architectures", "torch_dtype", "dtype", "transformers_version", "tie_word_embeddings")
 _DECODER = ("decoder.", "lm_head.")
-_ALIAS, _WORDS = "encoder.embed_tokens.weight", "shared.weight"
+_ALIAS, _TOKEN_TABLE = "encoder.embed_tokens.weight", "shared.weight"
 _SPIECE_LIMIT = 1 << 24  # bytes; T5's own has 792 thousand
 _SENTINELS = 100
 _MOST_SENTINELS = 10_000
@@ -40,7 +40,7 @@ _CALLED = {"t5": "T5 v1.1", "umt5": "UMT5"}
 class EncoderOnly:
     """Tensors of a T5 encoder in one or several files; implements `Stored`."""
 
-    place: Path
+    path: Path
     shards: tuple[Path, ...]
 
     def header(self) -> dict[str, TensorInfo]:
@@ -49,19 +49,19 @@ class EncoderOnly:
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
-        places = self._tensors()
+        locations = self._tensors()
         read: dict[str, Tensor] = {}
         for shard in self.shards:
-            stored_names = {name: places[name][1] for name in names if places[name][0] == shard}
+            stored_names = {name: locations[name][1] for name in names if locations[name][0] == shard}
             tensors = InFile(shard).read(tuple(stored_names.values()))
             read |= {name: tensors[stored] for name, stored in stored_names.items()}
         return read
 
-    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """See InTurn."""
-        places = self._tensors()
+    def iterate(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """See IterableStored."""
+        locations = self._tensors()
         for shard in self.shards:
-            ours = {places[name][1]: name for name in names if places[name][0] == shard}
+            ours = {locations[name][1]: name for name in names if locations[name][0] == shard}
             layer_streamer = tensor_files.iterate(shard, ours, parts=parts)
             yield from ((ours[stored], tensor) for stored, tensor in layer_streamer)
 
@@ -71,15 +71,15 @@ class EncoderOnly:
 
     def _tensors(self) -> dict[str, tuple[Path, str, TensorInfo]]:
         """By our names: the shard, the name in it, type and shape."""
-        places: dict[str, tuple[Path, str, TensorInfo]] = {}
+        locations: dict[str, tuple[Path, str, TensorInfo]] = {}
         for shard in self.shards:
             for name, info in tensor_files.read_header(shard).items():
                 if not name.startswith(_DECODER):
-                    places[name] = (shard, name, info)
-        alias = places.pop(_ALIAS, None)
+                    locations[name] = (shard, name, info)
+        alias = locations.pop(_ALIAS, None)
         if alias is not None:
-            places.setdefault(_WORDS, alias)
-        return places
+            locations.setdefault(_TOKEN_TABLE, alias)
+        return locations
 
 
 def has_weights(folder: Path) -> bool:

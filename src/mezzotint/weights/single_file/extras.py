@@ -51,9 +51,9 @@ class Extras:
 def extras_of(single: SingleFile, *, averages: bool = False) -> Extras:
     """The content of an open file besides its model. averages: include the averaged copy, which is as large as the
     denoiser."""
-    besides = single.besides
-    rest = (*besides.extras, *besides.unknown)
-    averaged = besides.averages if averages else ()
+    unmapped = single.unmapped
+    rest = (*unmapped.extras, *unmapped.unknown)
+    averaged = unmapped.averages if averages else ()
     return Extras(
         tensor_files.read(single.file, rest, unchecked=rest),
         tensor_files.read(single.file, averaged, unchecked=averaged),

@@ -30,43 +30,43 @@ _LEFTOVER = re.compile(r"\._backbone|^stage[12]\.")
 
 @dataclass(frozen=True, slots=True)
 class ComponentInFile:
-    """A network's tensors in a file, under our names; implements `Stored`. place: the path for messages. file: the file
-    that is read. all_: all tensors of the file. places: by name in the file, which of our tensors it contains. strange:
+    """A network's tensors in a file, under our names; implements `Stored`. path: for messages. file: the file
+    that is read. infos: of all its tensors. entries: by name in the file, which of our tensors it contains. strange:
     names that seem to belong to this network but that it does not have."""
 
-    place: Path
+    path: Path
     file: Path
-    all_: Mapping[str, TensorInfo]
-    places: Mapping[str, Entry]
+    infos: Mapping[str, TensorInfo]
+    entries: Mapping[str, Entry]
     strange: Collection[str] = ()
 
     def names(self) -> dict[str, str]:
         """The names in the file, by our names."""
-        return {ours: name for name, entry in self.places.items() for ours in entry.ours}
+        return {ours: name for name, entry in self.entries.items() for ours in entry.ours}
 
     def header(self) -> dict[str, TensorInfo]:
         """Our names with types and shapes; strange ones unchanged, so that loading refuses them."""
         header = {
-            ours: TensorInfo(self.all_[name].dtype, shape)
-            for name, entry in self.places.items()
-            for ours, shape in entry.shapes(self.all_[name].shape).items()
+            ours: TensorInfo(self.infos[name].dtype, shape)
+            for name, entry in self.entries.items()
+            for ours, shape in entry.shapes(self.infos[name].shape).items()
         }
-        return header | {name: self.all_[name] for name in self.strange}
+        return header | {name: self.infos[name] for name in self.strange}
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored. Data types are the file's."""
         names = set(names)
-        chosen = {name: entry for name, entry in self.places.items() if names.intersection(entry.ours)}
+        chosen = {name: entry for name, entry in self.entries.items() if names.intersection(entry.ours)}
         stored = tensor_files.read(self.file, chosen)
         tensors: dict[str, Tensor] = {}
         for name, entry in chosen.items():
             tensors |= {ours: t for ours, t in entry.to_ours(stored.pop(name)).items() if ours in names}
         return tensors
 
-    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """See InTurn."""
+    def iterate(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """See IterableStored."""
         names = set(names)
-        chosen = {name: entry for name, entry in self.places.items() if names.intersection(entry.ours)}
+        chosen = {name: entry for name, entry in self.entries.items() if names.intersection(entry.ours)}
         for name, tensor in tensor_files.iterate(self.file, chosen, parts=parts):
             yield from ((ours, part) for ours, part in chosen[name].to_ours(tensor).items() if ours in names)
 
@@ -74,12 +74,12 @@ class ComponentInFile:
         """Raises WeightsError E1405 when the file has strange tensors."""
         if self.strange:
             raise WeightsError(
-                f"{self.place}: has {tensor_files.summary(self.strange)} that the network of its configuration "
+                f"{self.path}: has {tensor_files.summary(self.strange)} that the network of its configuration "
                 "does not have; give the folder of its configurations",
                 code="E1405",
             )
 
-    def everything(self) -> dict[str, Tensor]:
+    def read_all(self) -> dict[str, Tensor]:
         """All tensors. Raises WeightsError E1405 when the file has strange ones."""
         self.require_known()
         return self.read(tuple(self.header()))
@@ -87,24 +87,24 @@ class ComponentInFile:
     def digest(self) -> str:
         """A hash of these tensors only, so that another denoiser in the file does not change that of its
         autoencoder."""
-        return tensor_files.digest(self.file, self.places)
+        return tensor_files.digest(self.file, self.entries)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ModelTensors:
-    """The tensors of a model in a file or folder. held: by component, its tensors. besides: names that belong to no
+    """The tensors of a model in a file or folder. components: the tensors of each. unmapped: names that belong to no
     component. averages: those of them that are averaged copies. leftovers: how many names contain parts that a trainer
     has left in them (`._backbone`, `stage1.`)."""
 
     path: Path
-    held: Mapping[str, ComponentInFile]
-    besides: tuple[str, ...]
+    components: Mapping[str, ComponentInFile]
+    unmapped: tuple[str, ...]
     averages: tuple[str, ...] = ()
     leftovers: int = 0
 
-    def lacks(self, component: str, names: Collection[str]) -> list[str]:
+    def find_missing(self, component: str, names: Collection[str]) -> list[str]:
         """The names of a component that are missing."""
-        present = self.held[component].names() if component in self.held else {}
+        present = self.components[component].names() if component in self.components else {}
         return [name for name in names if name not in present]
 
 
@@ -131,22 +131,22 @@ def of_file(path: Path, file: Path, layout: KeyMap, shapes: Shapes, *, averaged:
         sources |= {plain: name for name, plain in copies.items()}
     if averaged and not copies:
         raise WeightsError(f"{file}: has no averaged weights; leave out --ema=use", code="E1415")
-    held = {}
+    by_component = {}
     for component, needed in shapes.items():
-        places = {sources[name]: entry for name, entry in _places(sources, component, needed, rivals).items()}
-        if places:
-            held[component] = ComponentInFile(path, file, header, places)
-            _require_shapes(held[component], component, needed)
-    if not held:
+        entries = {sources[name]: entry for name, entry in _match_names(sources, component, needed, rivals).items()}
+        if entries:
+            by_component[component] = ComponentInFile(path, file, header, entries)
+            _require_shapes(by_component[component], component, needed)
+    if not by_component:
         raise WeightsError(
-            f"{file}: contains nothing of the model; it looks like {kinds.of_tensors(header)}. Give files of the same "
-            "kind of model",
+            f"{file}: contains nothing of the model; it looks like {kinds.describe_tensors(header)}. Give files of the "
+            "same kind of model",
             code="E1452",
         )
-    taken = {name for part in held.values() for name in part.places}
-    besides = tuple(name for name in header if name not in taken)
+    taken = {name for part in by_component.values() for name in part.entries}
+    unmapped = tuple(name for name in header if name not in taken)
     leftovers = sum(_LEFTOVER.search(name) is not None for name in taken)
-    return ModelTensors(path, held, besides, tuple(name for name in besides if name in copies), leftovers)
+    return ModelTensors(path, by_component, unmapped, tuple(name for name in unmapped if name in copies), leftovers)
 
 
 def of_folder(path: Path, layout: KeyMap, shapes: Shapes) -> ModelTensors:
@@ -155,34 +155,34 @@ def of_folder(path: Path, layout: KeyMap, shapes: Shapes) -> ModelTensors:
         folders = {component: path / component for component in layout.networks if (path / component).is_dir()}
     else:
         folders = {path.name: path} if path.name in layout.networks else {}
-    held = {}
-    besides: list[str] = []
+    by_component = {}
+    unmapped: list[str] = []
     for component, folder in folders.items():
         weights = find_weights(folder)
         if weights is not None:
             header = tensor_files.read_header(weights.path)
             names = components.modern_names(layout.networks[component], {name: name for name in header})
-            places = {name: Entry(ours, (ours,)) for ours, name in names.items() if ours in shapes[component]}
-            held[component] = ComponentInFile(path, weights.path, header, places)
-            _require_shapes(held[component], component, shapes[component])
-            besides += [name for name in header if name not in places]
-    if not held:
+            entries = {name: Entry(ours, (ours,)) for ours, name in names.items() if ours in shapes[component]}
+            by_component[component] = ComponentInFile(path, weights.path, header, entries)
+            _require_shapes(by_component[component], component, shapes[component])
+            unmapped += [name for name in header if name not in entries]
+    if not by_component:
         raise WeightsError(
             f"{path}: contains no weights of the model; give its folder, or that of one of its components "
             f"({', '.join(layout.networks)})",
             code="E1452",
         )
-    return ModelTensors(path, held, tuple(besides))
+    return ModelTensors(path, by_component, tuple(unmapped))
 
 
-def _places(
+def _match_names(
     names: Collection[str], component: str, needed: Mapping[str, Shape], rivals: Collection[KeyMap]
 ) -> dict[str, Entry]:
     """The names in a file that belong to a component, in the naming that matches most of them."""
     # diffusers' names of text encoders do not identify which encoder they belong to
     plain = {} if component.startswith("text_encoder") else {n: Entry(n, (n,)) for n in names if n in needed}
     ways = (way for rival in rivals for way in rival.parts[component] if way.count(names))
-    return max([plain, *(way.table(list(needed)).present(names) for way in ways)], key=len)
+    return max([plain, *(way.table(list(needed)).match_names(names) for way in ways)], key=len)
 
 
 def _averages(header: Collection[str], rivals: Collection[KeyMap]) -> dict[str, str]:
@@ -202,12 +202,12 @@ def _averages(header: Collection[str], rivals: Collection[KeyMap]) -> dict[str, 
 
 
 def _require_shapes(stored: ComponentInFile, component: str, needed: Mapping[str, Shape]) -> None:
-    for name, entry in stored.places.items():
-        shape = stored.all_[name].shape
+    for name, entry in stored.entries.items():
+        shape = stored.infos[name].shape
         if any(ours_shape != needed[ours] for ours, ours_shape in entry.shapes(shape).items()):
             raise WeightsError(
                 f"{stored.file}: {name} has the shape {list(shape)}, the model's {component} needs "
                 f"{list(entry.foreign_shape(needed))}; they are different models, the file looks like "
-                f"{kinds.of_tensors(stored.all_)}",
+                f"{kinds.describe_tensors(stored.infos)}",
                 code="E1451",
             )

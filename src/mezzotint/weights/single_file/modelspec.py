@@ -23,7 +23,7 @@ LEGACY_HASH = "sshs_model_hash"
 OPEN = "0x" + "0" * 64
 _OLDER_HASH = "sshs_legacy_hash"
 """The hash of older programs, of some bytes in the middle of the file."""
-_KEPT = ("title", "description", "author", "license", "usage_hint", "tags", "category", "thumbnail", "merged_from")
+_PRESERVED = ("title", "description", "author", "license", "usage_hint", "tags", "category", "thumbnail", "merged_from")
 
 
 Prediction = Literal["epsilon", "v", "edm", "v-edm", "epsilon-unscaled"]
@@ -54,7 +54,7 @@ class Description:
         The hash is a placeholder: `seal` sets it when the file is written.
         """
         others = {k: v for k, v in before.items() if not k.startswith(_START) and k != "format"}
-        kept = {_START + name: before[_START + name] for name in _KEPT if _START + name in before}
+        preserved = {_START + name: before[_START + name] for name in _PRESERVED if _START + name in before}
         entries = {
             "sai_model_spec": VERSION,
             "architecture": self.architecture,
@@ -62,7 +62,7 @@ class Description:
             "resolution": f"{self.resolution}x{self.resolution}",
             "prediction_type": self.prediction,
         }
-        start = others | {"format": "pt", _HASH: OPEN, f"{_START}title": self.title} | kept
+        start = others | {"format": "pt", _HASH: OPEN, f"{_START}title": self.title} | preserved
         return start | {_START + name: value for name, value in entries.items()}
 
 

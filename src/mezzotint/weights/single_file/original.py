@@ -114,17 +114,17 @@ def concatenate(rows: Sequence[TensorRows], dim: int = 0) -> TensorRows:
     return TensorRows((sum(one.shape[0] for one in rows), *rows[0].shape[1:]), tuple(pieces))
 
 
-def places_of(
-    network: Network, config: Mapping[str, Any], shapes: Mapping[str, Shape], part: FilePart, own: Set[str]
+def map_rows(
+    network: Network, config: Mapping[str, Any], shapes: Mapping[str, Shape], part: FilePart, network_names: Set[str]
 ) -> dict[str, TensorRows]:
-    """Maps a network's names to rows of the tensors of a file with these shapes, by diffusers' conversion. own: the
-    network's names. Raises ValueError, KeyError and the like for a file of another kind."""
+    """Maps a network's names to rows of the tensors of a file with these shapes, by diffusers' conversion.
+    network_names: the network's names. Raises ValueError, KeyError and the like for a file of another kind."""
     of_part = {name: shape for name, shape in shapes.items() if name.startswith(part.start)}
     of_part = of_part or ({} if part.start != DENOISER else dict(shapes))
     prefix = "" if part.keeps_start or not any(name.startswith(part.start) for name in of_part) else part.start
     rows = {name.removeprefix(prefix): all_rows(name, shape) for name, shape in of_part.items()}
-    if own <= rows.keys():
-        return {name: rows[name] for name in own}
+    if network_names <= rows.keys():
+        return {name: rows[name] for name in network_names}
     if not part.converted:
         return {}
     convert = _conversion(network)
@@ -147,27 +147,27 @@ def can_convert(network: Network) -> bool:
 
 @dataclass(frozen=True)
 class Original:
-    """An open original-format checkpoint. place: the file. all_: its tensors. parts: by part of the family and the
+    """An open original-format checkpoint. path: the file. infos: of its tensors. parts: by part of the family and the
     network's name, where each tensor is in the file."""
 
-    place: Path
-    all_: Mapping[str, TensorInfo]
+    path: Path
+    infos: Mapping[str, TensorInfo]
     parts: Mapping[str, Mapping[str, TensorRows]]
 
-    def stored(self, part: str) -> OriginalPart:
-        """The tensors of a part."""
-        return OriginalPart(self.place, self.all_, self.parts[part])
+    def open_part(self, part: str) -> OriginalPart:
+        """Opens a part."""
+        return OriginalPart(self.path, self.infos, self.parts[part])
 
 
 def open_original(
     path: Path,
     parts: Mapping[str, tuple[FilePart, Network, Mapping[str, Any], Mapping[str, Shape]]],
     *,
-    what: str,
+    model_name: str,
 ) -> Original:
     """Opens a file by its header. parts: for each part that such files may contain, its FilePart, its network, its
     configuration, and the shapes of its tensors; the denoiser comes first and is required. An incomplete text encoder
-    is skipped: some files leave out an unused projection. what: the model's name, for messages.
+    is skipped: some files leave out an unused projection. model_name: the name of the model, for messages.
 
     Raises WeightsError E1401, E1402 for files that cannot be read, E1478 for a file of another kind or with quantized
     weights.
@@ -175,23 +175,23 @@ def open_original(
     header = tensor_files.read_header(path)
     refuse_scaled(path, header)
     shapes = {name: info.shape for name, info in header.items()}
-    places: dict[str, Mapping[str, TensorRows]] = {}
-    for part, (where, network, config, own) in parts.items():
-        if places and not any(name.startswith(where.start) for name in header):
+    rows_by_part: dict[str, Mapping[str, TensorRows]] = {}
+    for part, (where, network, config, part_shapes) in parts.items():
+        if rows_by_part and not any(name.startswith(where.start) for name in header):
             continue
         try:
-            tensors = places_of(network, config, shapes, where, own.keys())
-            if not places and not own.keys() & tensors.keys():
+            tensors = map_rows(network, config, shapes, where, part_shapes.keys())
+            if not rows_by_part and not part_shapes.keys() & tensors.keys():
                 raise ValueError(f"{len(header)} tensors, none of them its own")
         except NOT_CONVERTED as error:
             raise WeightsError(
-                f"{path}: does not contain the {part} of {what} in the original format ({error}); check model.family "
-                "and model.config, whose configurations determine the model's size",
+                f"{path}: does not contain the {part} of {model_name} in the original format ({error}); check "
+                "model.family and model.config, whose configurations determine the model's size",
                 code="E1478",
             ) from error
         if tensors:
-            places[part] = tensors
-    return Original(path, header, places)
+            rows_by_part[part] = tensors
+    return Original(path, header, rows_by_part)
 
 
 def refuse_scaled(path: Path, header: Mapping[str, TensorInfo]) -> None:
@@ -209,24 +209,27 @@ def refuse_scaled(path: Path, header: Mapping[str, TensorInfo]) -> None:
 class OriginalPart:
     """The tensors of a part under its network's names; implements `Stored`."""
 
-    place: Path
-    all_: Mapping[str, TensorInfo]
-    places: Mapping[str, TensorRows]
+    path: Path
+    infos: Mapping[str, TensorInfo]
+    rows_by_name: Mapping[str, TensorRows]
 
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
-        return {name: TensorInfo(self.all_[rows.pieces[0][0]].dtype, rows.shape) for name, rows in self.places.items()}
+        return {
+            name: TensorInfo(self.infos[rows.pieces[0][0]].dtype, rows.shape)
+            for name, rows in self.rows_by_name.items()
+        }
 
     def digest(self) -> str:
         """64 hexadecimal digits that identify the weights: of the file if it contains nothing else, otherwise of these
         tensors only, so that another denoiser in the file does not change those of its autoencoder."""
-        names = {name for rows in self.places.values() for name, *_ in rows.pieces}
-        return fingerprint.of_file(self.place) if names == self.all_.keys() else tensor_files.digest(self.place, names)
+        names = {name for rows in self.rows_by_name.values() for name, *_ in rows.pieces}
+        return fingerprint.of_file(self.path) if names == self.infos.keys() else tensor_files.digest(self.path, names)
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
-        chosen = {name: self.places[name] for name in names}
-        tensors = tensor_files.read(self.place, {piece[0] for rows in chosen.values() for piece in rows.pieces})
+        chosen = {name: self.rows_by_name[name] for name in names}
+        tensors = tensor_files.read(self.path, {piece[0] for rows in chosen.values() for piece in rows.pieces})
         return {name: _gather(rows, tensors) for name, rows in chosen.items()}
 
 
@@ -256,28 +259,32 @@ class Written:
 
 
 def plan(
-    network: Network, config: Mapping[str, Any], own: Mapping[str, Shape], renames: Renames, start: str = ""
+    network: Network, config: Mapping[str, Any], our_shapes: Mapping[str, Shape], renames: Renames, start: str = ""
 ) -> Written:
     """Plans an original-format checkpoint of a network: names by `renames`, where tensors with the same name are
-    concatenated; rows where diffusers' conversion reads them. own: shapes by our names. start: the prefix of names.
+    concatenated; rows where diffusers' conversion reads them. our_shapes: by our names. start: the prefix of names.
 
     Raises ValueError and the like where the conversion does not return exactly these tensors.
     """
     groups: dict[str, list[Shape]] = {}
-    for name, shape in own.items():
+    for name, shape in our_shapes.items():
         groups.setdefault(start + rename_tensor(name, renames), []).append(shape)
-    shapes = {name: (sum(s[0] for s in all_), *all_[0][1:]) if all_[0] else () for name, all_ in groups.items()}
-    places = places_of(network, config, shapes, FilePart(start), own.keys())
-    if {name: rows.shape for name, rows in places.items()} != dict(own):
-        differing = sorted(name for name in own.keys() | places.keys() if name not in own or name not in places)
-        raise ValueError(f"converting back gives other tensors: {tensor_files.summary(differing or list(own))}")
-    return Written(shapes, _invert(places, shapes))
+    shapes = {name: (sum(s[0] for s in group), *group[0][1:]) if group[0] else () for name, group in groups.items()}
+    rows_by_name = map_rows(network, config, shapes, FilePart(start), our_shapes.keys())
+    if {name: rows.shape for name, rows in rows_by_name.items()} != dict(our_shapes):
+        differing = sorted(
+            name
+            for name in our_shapes.keys() | rows_by_name.keys()
+            if name not in our_shapes or name not in rows_by_name
+        )
+        raise ValueError(f"converting back gives other tensors: {tensor_files.summary(differing or list(our_shapes))}")
+    return Written(shapes, _invert(rows_by_name, shapes))
 
 
-def _invert(places: Mapping[str, TensorRows], shapes: Mapping[str, Shape]) -> dict[str, tuple[Piece, ...]]:
+def _invert(rows_by_name: Mapping[str, TensorRows], shapes: Mapping[str, Shape]) -> dict[str, tuple[Piece, ...]]:
     """By the file's names, the rows of our tensors in order. Raises ValueError where rows are read twice or never."""
     spans: dict[str, list[tuple[int, Piece]]] = {name: [] for name in shapes}
-    for ours, rows in places.items():
+    for ours, rows in rows_by_name.items():
         at = 0
         for name, first, last in rows.pieces:
             spans[name].append((first, (ours, at, at + last - first)))

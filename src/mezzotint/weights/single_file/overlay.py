@@ -46,7 +46,7 @@ class Overlay:
 
     def digests(self, component: str) -> list[str]:
         """The hashes of the files that contain tensors of a component, in order."""
-        return [fingerprint.of_file(source.held[component].file) for source in self._files_with(component)]
+        return [fingerprint.of_file(source.components[component].file) for source in self._files_with(component)]
 
     def notes(self) -> Iterator[str]:
         """Lines that report how many of the model's tensors each file replaces."""
@@ -57,7 +57,7 @@ class Overlay:
             yield f"model.over: {counted or 'nothing'} from {source.path}"
 
     def _files_with(self, component: str) -> list[ModelTensors]:
-        return [source for source in self.merge.others if component in source.held]
+        return [source for source in self.merge.others if component in source.components]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class OverlaidComponent:
     name: str
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """The last file that contains tensors of it, for messages."""
         return self.overlay._files_with(self.name)[-1].path
 
@@ -80,6 +80,6 @@ class OverlaidComponent:
         """See Stored."""
         return self.overlay.merge.read(self.name, names)
 
-    def everything(self) -> dict[str, Tensor]:
+    def read_all(self) -> dict[str, Tensor]:
         """All tensors."""
         return self.read(list(self.header()))

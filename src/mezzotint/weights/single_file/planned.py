@@ -50,9 +50,9 @@ class Cast:
     dtype: DTypeName
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """See Stored."""
-        return self.stored.place
+        return self.stored.path
 
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
@@ -64,7 +64,7 @@ class Cast:
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
-        return writing.cast_component(self.place, self.stored.read(names), self.dtype)
+        return writing.cast_component(self.path, self.stored.read(names), self.dtype)
 
 
 def plan_layout(
@@ -127,7 +127,7 @@ def _read_portion(stored: Mapping[str, Stored], portion: Sequence[PlannedTensor]
     names: dict[str, set[str]] = {}
     for one in portion:
         names.setdefault(one.component, set()).update(one.ours)
-    tensors = {component: stored[component].read(own) for component, own in names.items() if own}
+    tensors = {component: stored[component].read(ours) for component, ours in names.items() if ours}
     for one in portion:
         yield one.name, one.make(tensors.get(one.component, {})).reshape(one.shape)
 
@@ -148,7 +148,7 @@ def write(
     if other is not None:
         other.write(target, _check_finite(target, tensors, unchecked))
         return
-    tensor_files.write_in_turn(
+    tensor_files.write_iteratively(
         target,
         {one.name: TensorInfo(one.kind, one.shape) for one in plan},
         tensors,

@@ -29,7 +29,7 @@ Prediction = modelspec.Prediction
 
 
 @dataclass(frozen=True, slots=True)
-class Besides:
+class UnmappedNames:
     """Names in a file that belong to no network. averages: averaged copies of the denoiser. extras: names that such
     files usually contain. unknown: all others."""
 
@@ -69,23 +69,23 @@ class SingleFile:
         }
 
     @cached_property
-    def besides(self) -> Besides:
+    def unmapped(self) -> UnmappedNames:
         """Names in the file that belong to no network."""
-        taken = {name for table in self.tables.values() for name in table.present(self.header)}
+        taken = {name for table in self.tables.values() for name in table.match_names(self.header)}
         left = [name for name in self.header if name not in taken]
         extras = tuple(name for name in left if self.layout.is_extra(name))
         averages = tuple(n for n in left if n.startswith(self.layout.average_start) and n not in extras)
-        return Besides(averages, extras, tuple(n for n in left if n not in (*extras, *averages)))
+        return UnmappedNames(averages, extras, tuple(n for n in left if n not in (*extras, *averages)))
 
     def component(self, component: str) -> ComponentInFile:
         """The tensors of a component under our names."""
         table = self.tables[component]
-        places = table.present(self.header)
+        entries = table.match_names(self.header)
         if component == "unet" and self.averaged:
-            copies = {self.layout.average(entry.foreign): entry for entry in places.values()}
-            places = {copy: entry for copy, entry in copies.items() if copy in self.header}
-        strange = [n for n in self.besides.unknown if n.startswith(self._part(component).start)]
-        return ComponentInFile(self.path, self.file, self.header, places, strange)
+            copies = {self.layout.average(entry.foreign): entry for entry in entries.values()}
+            entries = {copy: entry for copy, entry in copies.items() if copy in self.header}
+        strange = [n for n in self.unmapped.unknown if n.startswith(self._part(component).start)]
+        return ComponentInFile(self.path, self.file, self.header, entries, strange)
 
     def scheduler(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The scheduler configuration of its folder, corrected where the file contradicts it."""
@@ -99,18 +99,18 @@ class SingleFile:
             yield f"{self.path.name} is a pickle; its tensors were read from a safetensors copy, {self.file}"
         if self.averaged:
             yield "the denoiser is the averaged copy in the file"
-        elif self.besides.averages:
-            count = len(self.besides.averages)
+        elif self.unmapped.averages:
+            count = len(self.unmapped.averages)
             yield f"{count} averaged tensors in the file are not used; model.ema_weights=use trains from them"
-        if self.besides.unknown:
-            yield f"{self.path.name} also contains {tensor_files.summary(self.besides.unknown)}, which no network has"
+        if self.unmapped.unknown:
+            yield f"{self.path.name} also contains {tensor_files.summary(self.unmapped.unknown)}, which no network has"
 
     def spellings(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """By canonical name, the name and shape of tensors that this file spells differently."""
         differing = {}
         for component, table in self.tables.items():
             shapes = self._shapes(component)
-            for name, entry in table.present(self.header).items():
+            for name, entry in table.match_names(self.header).items():
                 shape = self.header[name].shape
                 if name != entry.foreign or shape != entry.foreign_shape(shapes):
                     differing[entry.foreign] = (name, shape)
@@ -187,7 +187,9 @@ def _layout(path: Path, header: Mapping[str, TensorInfo], requested: KeyMap | No
         raise WeightsError(f"{path}: looks like {other.name}; {other.remedy}", code="E1406")
     layout = known_layouts.of_names(header.keys(), family)
     if layout is None:
-        raise WeightsError(f"{path}: lacks a part of {kinds.of_tensors(header)}; give the complete model", code="E1406")
+        raise WeightsError(
+            f"{path}: lacks a part of {kinds.describe_tensors(header)}; give the complete model", code="E1406"
+        )
     return layout
 
 
@@ -234,7 +236,7 @@ def _shipped(path: Path, header: Mapping[str, TensorInfo], layout: KeyMap, predi
             code="E1413",
         )
     raise WeightsError(
-        f"{path}: has the layout of {family_spec(layout.family).called} in another size ({channels} channels, "
+        f"{path}: has the layout of {family_spec(layout.family).label} in another size ({channels} channels, "
         f"cross-attention width {width}); set model.config=FOLDER to its configurations (convert: --config=FOLDER)",
         code="E1414",
     )

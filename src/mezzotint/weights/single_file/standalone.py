@@ -41,10 +41,10 @@ class ExpectedPart:
 
 @dataclass(frozen=True, slots=True)
 class StandalonePart:
-    """place: the path in the recipe. file: of the weights. stored: the weights under the names of files in diffusers'
+    """path: in the recipe. file: of the weights. stored: the weights under the names of files in diffusers'
     layout, older ones too where a folder has them. config, where: of the network, and its file."""
 
-    place: Path
+    path: Path
     file: Path
     stored: Stored
     config: Mapping[str, Any]
@@ -55,18 +55,18 @@ class StandalonePart:
         return self.stored.digest() if isinstance(self.stored, OriginalPart) else fingerprint.of_file(self.file)
 
 
-def open_vae(path: Path, own: ExpectedPart, *, what: str) -> StandalonePart:
+def open_vae(path: Path, expected: ExpectedPart, *, model_name: str) -> StandalonePart:
     """Opens the autoencoder that `model.vae` names, by headers.
 
     path: an autoencoder's folder (config.json and weights), a model's folder with such a folder `vae`, or a safetensors
-    file with diffusers' or the original names. A file has no configuration and must fit the model's. own: the model's
-    autoencoder. what: the model's name, for messages. Raises WeightsError E1401 for a path that does not exist, E1406
-    for something other than an autoencoder's folder or a safetensors file, E1407 and E1408 for a folder without
-    readable weights, E1478 for a file of another network, or with names that diffusers does not convert.
+    file with diffusers' or the original names. A file has no configuration and must fit the model's. expected: the
+    model's autoencoder. model_name: the model's, for messages. Raises WeightsError E1401 for a path that does not
+    exist, E1406 for something other than an autoencoder's folder or a safetensors file, E1407 and E1408 for a folder
+    without readable weights, E1478 for a file of another network, or with names that diffusers does not convert.
     """
     _require_exists(path, "model.vae")
     if path.is_dir():
-        return _open_folder(path, path / "vae" if (path / "vae" / "config.json").is_file() else path, own)
+        return _open_folder(path, path / "vae" if (path / "vae" / "config.json").is_file() else path, expected)
     if path.suffix != ".safetensors":
         raise WeightsError(
             f"model.vae: {path} is not a folder or a .safetensors file; give an autoencoder's folder or its "
@@ -76,70 +76,76 @@ def open_vae(path: Path, own: ExpectedPart, *, what: str) -> StandalonePart:
     header = tensor_files.read_header(path)
     original.refuse_scaled(path, header)
     shapes = {name: info.shape for name, info in header.items()}
-    places = _places_in_diffusers_layout(own, shapes)
-    if places is None and not original.can_convert(own.network):
+    rows_by_name = _map_rows_in_diffusers_layout(expected, shapes)
+    if rows_by_name is None and not original.can_convert(expected.network):
         raise WeightsError(
-            f"model.vae: {path}: diffusers cannot convert an original-format autoencoder of {what}; give a folder in "
-            "diffusers' layout, or leave model.vae out to use the model's own",
+            f"model.vae: {path}: diffusers cannot convert an original-format autoencoder of {model_name}; give a "
+            "folder in diffusers' layout, or leave model.vae out to use the model's own",
             code="E1478",
         )
     try:
-        places = places or _places_in_original_format(own, shapes)
+        rows_by_name = rows_by_name or _map_rows_in_original_format(expected, shapes)
     except original.NOT_CONVERTED as error:
-        raise _other_network(path, own, what, f"it looks like {kinds.of_tensors(header)}") from error
-    differing = [name for name, shape in own.shapes.items() if name not in places or places[name].shape != shape]
+        raise _wrong_network_error(
+            path, expected, model_name, f"it looks like {kinds.describe_tensors(header)}"
+        ) from error
+    differing = [
+        name for name, shape in expected.shapes.items() if name not in rows_by_name or rows_by_name[name].shape != shape
+    ]
     if differing:
-        looks = "" if len(differing) < len(own.shapes) else f"; it looks like {kinds.of_tensors(header)}"
+        looks = "" if len(differing) < len(expected.shapes) else f"; it looks like {kinds.describe_tensors(header)}"
         listed = f"{tensor_files.summary(differing)} are missing or have another shape{looks}"
-        raise _other_network(path, own, what, listed)
-    chosen = {name: places[name] for name in own.shapes}
-    left = _left_over(own, header.keys(), chosen)
+        raise _wrong_network_error(path, expected, model_name, listed)
+    chosen = {name: rows_by_name[name] for name in expected.shapes}
+    left = _find_unused(expected, header.keys(), chosen)
     if left:
-        raise _other_network(path, own, what, f"it also has {tensor_files.summary(left)}")
-    return StandalonePart(path, path, OriginalPart(path, header, chosen), own.config, own.where)
+        raise _wrong_network_error(path, expected, model_name, f"it also has {tensor_files.summary(left)}")
+    return StandalonePart(path, path, OriginalPart(path, header, chosen), expected.config, expected.where)
 
 
-def _places_in_diffusers_layout(own: ExpectedPart, shapes: Mapping[str, Shape]) -> Mapping[str, TensorRows] | None:
+def _map_rows_in_diffusers_layout(
+    expected: ExpectedPart, shapes: Mapping[str, Shape]
+) -> Mapping[str, TensorRows] | None:
     """Where the tensors are in a file with diffusers' names, current or old; None for a file of other names."""
-    current = components.modern_names(own.network, {name: name for name in shapes})
-    if not own.shapes.keys() <= current.keys():
+    current = components.modern_names(expected.network, {name: name for name in shapes})
+    if not expected.shapes.keys() <= current.keys():
         return None
     return {name: original.all_rows(stored, shapes[stored]) for name, stored in current.items()}
 
 
-def _places_in_original_format(own: ExpectedPart, shapes: Mapping[str, Shape]) -> Mapping[str, TensorRows]:
+def _map_rows_in_original_format(expected: ExpectedPart, shapes: Mapping[str, Shape]) -> Mapping[str, TensorRows]:
     """By the network's names, where its tensors are in an original-format file. diffusers' conversion expects the
-    prefix `own.start`, which files of a single component may lack."""
-    added = "" if any(name.startswith(own.start) for name in shapes) else own.start
+    prefix `expected.start`, which files of a single component may lack."""
+    added = "" if any(name.startswith(expected.start) for name in shapes) else expected.start
     prefixed = {added + name: shape for name, shape in shapes.items()}
-    start = FilePart(own.start, keeps_start=True)
-    places = original.places_of(own.network, own.config, prefixed, start, own.shapes.keys())
+    start = FilePart(expected.start, keeps_start=True)
+    rows_by_name = original.map_rows(expected.network, expected.config, prefixed, start, expected.shapes.keys())
     return {
         name: replace(rows, pieces=tuple((stored.removeprefix(added), low, high) for stored, low, high in rows.pieces))
-        for name, rows in places.items()
+        for name, rows in rows_by_name.items()
     }
 
 
-def _left_over(own: ExpectedPart, names: Any, places: Mapping[str, TensorRows]) -> list[str]:
+def _find_unused(expected: ExpectedPart, names: Any, rows_by_name: Mapping[str, TensorRows]) -> list[str]:
     """Names in the file that share a first component with this network's names but that it does not have."""
-    used = {stored for rows in places.values() for stored, *_ in rows.pieces}
-    roots = {name.partition(".")[0] for name in own.shapes}
-    start = own.start if any(name.startswith(own.start) for name in names) else ""
+    used = {stored for rows in rows_by_name.values() for stored, *_ in rows.pieces}
+    roots = {name.partition(".")[0] for name in expected.shapes}
+    start = expected.start if any(name.startswith(expected.start) for name in names) else ""
     unused = (name for name in names if name not in used and name.startswith(start))
     return [name for name in unused if name.removeprefix(start).partition(".")[0] in roots]
 
 
-def _other_network(path: Path, own: ExpectedPart, what: str, why: str) -> WeightsError:
+def _wrong_network_error(path: Path, expected: ExpectedPart, model_name: str, why: str) -> WeightsError:
     return WeightsError(
-        f"model.vae: {path} is not the autoencoder of {what} that {own.where} describes: {why}; give that autoencoder, "
-        "or leave model.vae out to use the model's own",
+        f"model.vae: {path} is not the autoencoder of {model_name} that {expected.where} describes: {why}; give that "
+        "autoencoder, or leave model.vae out to use the model's own",
         code="E1478",
     )
 
 
-def _open_folder(path: Path, folder: Path, own: ExpectedPart) -> StandalonePart:
+def _open_folder(path: Path, folder: Path, expected: ExpectedPart) -> StandalonePart:
     config = {key: value for key, value in read_json(folder / "config.json").items() if key != "_name_or_path"}
-    kind = own.config.get("_class_name")
+    kind = expected.config.get("_class_name")
     if kind is not None and config.get("_class_name", kind) != kind:
         raise WeightsError(
             f"model.vae: {folder} contains {config['_class_name']}, this model has {kind}; give the folder of one",
@@ -153,7 +159,7 @@ def _open_folder(path: Path, folder: Path, own: ExpectedPart) -> StandalonePart:
     return StandalonePart(path, weights.path, InFile(weights.path), config, folder / "config.json")
 
 
-def open_encoder(path: Path, encoders: Mapping[str, ExpectedPart], *, what: str) -> tuple[str, StandalonePart]:
+def open_encoder(path: Path, encoders: Mapping[str, ExpectedPart], *, model_name: str) -> tuple[str, StandalonePart]:
     """Opens a standalone text encoder file with transformers' tensor names. Returns which part it is, by the names and
     shapes of its tensors, and that part. encoders: those of the model, by part.
 
@@ -165,31 +171,31 @@ def open_encoder(path: Path, encoders: Mapping[str, ExpectedPart], *, what: str)
     header = tensor_files.read_header(path)
     original.refuse_scaled(path, header)
     missing: dict[str, list[str]] = {}
-    for part, own in encoders.items():
-        stored = _under_network_names(own, path)
+    for part, expected in encoders.items():
+        stored = _under_network_names(expected, path)
         present = stored.header()
-        missing[part] = [n for n, shape in own.shapes.items() if n not in present or present[n].shape != shape]
+        missing[part] = [n for n, shape in expected.shapes.items() if n not in present or present[n].shape != shape]
         if not missing[part]:
-            file = StoredAs(stored, {name: name for name in own.shapes})
-            return part, StandalonePart(path, path, file, own.config, own.where)
+            file = StoredAs(stored, {name: name for name in expected.shapes})
+            return part, StandalonePart(path, path, file, expected.config, expected.where)
     nearest = min(missing, key=lambda part: len(missing[part]) / len(encoders[part].shapes))
-    why = f"it is {kinds.of_tensors(header)}"
+    why = f"it is {kinds.describe_tensors(header)}"
     if 2 * len(missing[nearest]) < len(encoders[nearest].shapes):
         why = f"{tensor_files.summary(missing[nearest])} of {nearest} are missing or have another shape"
     raise WeightsError(
-        f"model.over: {path} is not one of the text encoders of {what} ({', '.join(encoders)}): {why}; leave it out to "
-        "use those in the model's folder",
+        f"model.over: {path} is not one of the text encoders of {model_name} ({', '.join(encoders)}): {why}; leave it "
+        "out to use those in the model's folder",
         code="E1478",
     )
 
 
-def _under_network_names(own: ExpectedPart, path: Path) -> Stored:
-    if own.network in _T5:
+def _under_network_names(expected: ExpectedPart, path: Path) -> Stored:
+    if expected.network in _T5:
         return t5.EncoderOnly(path, (path,))
     stored = InFile(path)
-    if "." in own.network:
-        return components.stored_as(own.network, stored)
-    return StoredAs(stored, {name if name in own.shapes else _CLIP + name: name for name in stored.header()})
+    if "." in expected.network:
+        return components.stored_as(expected.network, stored)
+    return StoredAs(stored, {name if name in expected.shapes else _CLIP + name: name for name in stored.header()})
 
 
 def _require_exists(path: Path, setting: str) -> None:

@@ -51,7 +51,7 @@ def spelling(layout: KeyMap, extras: Extras, written: tuple[str, tuple[int, ...]
     return extras.spellings.get(written[0], written) if extras.layout == layout.name else written
 
 
-def cast(place: Path, tensors: Mapping[str, Tensor], dtype: DTypeName) -> dict[str, Tensor]:
+def cast(path: Path, tensors: Mapping[str, Tensor], dtype: DTypeName) -> dict[str, Tensor]:
     """Casts the networks' tensors of a single file; schedules and counters keep their data types.
 
     Raises WeightsError E1416 when a value is too large for it.
@@ -59,13 +59,13 @@ def cast(place: Path, tensors: Mapping[str, Tensor], dtype: DTypeName) -> dict[s
     narrowed = dict(tensors)
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and tensor.ndim and name.startswith(_MODEL) and not _is_schedule(name):
-            narrowed[name] = _narrow(place, name, tensor, dtype)
+            narrowed[name] = _narrow(path, name, tensor, dtype)
     return narrowed
 
 
-def cast_component(place: Path, tensors: Mapping[str, Tensor], dtype: DTypeName) -> dict[str, Tensor]:
+def cast_component(path: Path, tensors: Mapping[str, Tensor], dtype: DTypeName) -> dict[str, Tensor]:
     """Casts the tensors of a component. Raises as `cast`."""
-    return {name: _narrow(place, name, t, dtype) if t.is_floating_point() else t for name, t in tensors.items()}
+    return {name: _narrow(path, name, t, dtype) if t.is_floating_point() else t for name, t in tensors.items()}
 
 
 def write_components(target: Path, layout: KeyMap, replaced: Mapping[str, Replaced], dtype: DTypeName) -> None:
@@ -90,13 +90,13 @@ def write_components(target: Path, layout: KeyMap, replaced: Mapping[str, Replac
         tensor_files.write(tensors, target)
 
 
-def _narrow(place: Path, name: str, tensor: Tensor, dtype: DTypeName) -> Tensor:
+def _narrow(path: Path, name: str, tensor: Tensor, dtype: DTypeName) -> Tensor:
     narrow = tensor.to(DTYPES[dtype])
     tensor = tensor.float() if tensor.element_size() == 1 else tensor  # torch has few operations on 8-bit types
     if bool(torch.isfinite(tensor).all()) and not bool(torch.isfinite(narrow).all()):
         largest = float(tensor.abs().max())
         raise WeightsError(
-            f"{place}: {name} has a value of size {largest:g}, too large for {dtype}; use bf16 or fp32", code="E1416"
+            f"{path}: {name} has a value of size {largest:g}, too large for {dtype}; use bf16 or fp32", code="E1416"
         )
     return narrow
 

@@ -11,7 +11,7 @@ import torch
 Prepare = Callable[..., Any]
 
 
-# breaks if the kind chose another rule, or a rate or weight decay reached AdaCoor
+# breaks if the kind selects another rule, or a rate or weight decay reaches AdaCoor
 @pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.eps")
 def test_adacoor_step_size_depends_only_on_eps(prepare: Prepare) -> None:
     settings = {"optim__clip__norm": "null", "optim__ema__rule": "none", "optim__optimizer__kind": "adacoor"}

@@ -17,7 +17,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [e["values"] for e in outside.read_lines(folder / "history.jsonl") if e["event"] == "live settings"]
 
 
-# breaks if the file were not read or read as a recipe, or the command line did not override it
+# breaks if the file is not read, or read as a recipe, or the command line does not override it
 @pytest.mark.effect("run.live.path")
 @pytest.mark.effect("run.live.dialect")
 @pytest.mark.effect("run.live.line")

@@ -25,7 +25,7 @@ def captioned(folder: Path, *captions: str) -> Path:
     return folder
 
 
-# breaks if an image's own probabilities were ignored, or applied to the others
+# breaks if an image's own probabilities are ignored, or applied to others
 @pytest.mark.effect("data.format")
 def test_everydream_images_have_their_own_probabilities(feed: Make, tmp_path: Path) -> None:
     folder = captioned(tmp_path / "one", "a", "b, one, two")

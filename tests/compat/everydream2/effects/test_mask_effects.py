@@ -18,7 +18,7 @@ def as_everydream(folder: Path) -> dict[str, Any]:
     return {"format": "everydream"}
 
 
-# breaks if the format lost its masks, gave them to another image, or trained them as images
+# breaks if the format loses its masks, assigns them to another image, or trains them as images
 @pytest.mark.effect("data.mask.source")
 def test_masks_are_read_from_an_everydream_folder(feed: Make, noisy: Make, tmp_path: Path) -> None:
     require_masks(as_everydream, feed, noisy, tmp_path)

@@ -37,4 +37,4 @@ def problems(*words: str) -> list[tuple[str, str, str, str]]:
     with pytest.raises(RecipeError) as caught:
         translate(*words)
     assert all(p.code in error_codes() for p in caught.value.problems)
-    return [(p.where, p.code, p.what, p.remedy) for p in caught.value.problems]
+    return [(p.where, p.code, p.message, p.remedy) for p in caught.value.problems]

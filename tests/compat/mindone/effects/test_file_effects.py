@@ -22,7 +22,7 @@ KIND = {"optim__optimizer__kind": "adam-weight-decay"}
 PREFIX = "ldm_with_loss_grad.optimizer."
 
 
-# breaks if moments were not put where they belong, their count were left out, or what is missing were not named
+# breaks if moments go to other tensors, their count is lost, or missing ones are not reported
 @pytest.mark.effect("run.start.optimizer", "run.export.optimizer_file")
 def test_optimizer_moments_round_trip_under_mindone_names(prepare: Prepare, tmp_path: Path) -> None:
     settings = {"run__steps": 8, "optim__schedule__warmup_steps": 2} | KIND
@@ -73,7 +73,7 @@ def test_optimizers_without_moments_are_refused(prepare: Prepare, tmp_path: Path
         read_text("schema: 1", overrides=["run.start.optimizer=optimizer.ckpt"])
 
 
-# breaks if files were safetensors all the same, had other names than MindONE's, or were promised of other families
+# breaks if files are safetensors, have other names than MindONE's, or another family accepts the format
 @pytest.mark.effect("run.export.file_format")
 def test_export_file_format_mindspore_writes_mindone_checkpoints(prepare: Any, sdxl_folder: Path) -> None:
     settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "optim__ema__rule": "none"}

@@ -19,7 +19,7 @@ def as_mindone(folder: Path) -> dict[str, Any]:
     return {"format": "mindone"}
 
 
-# breaks if the format lost its masks, gave them to another image, or trained them as images
+# breaks if the format loses its masks, assigns them to another image, or trains them as images
 @pytest.mark.effect("data.mask.source")
 def test_masks_are_read_with_a_mindone_table(feed: Make, noisy: Make, tmp_path: Path) -> None:
     require_masks(as_mindone, feed, noisy, tmp_path)

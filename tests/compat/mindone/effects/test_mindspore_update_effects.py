@@ -1,4 +1,4 @@
-"""Rows of AdamWeightDecay, of decay groups with a name, and of rates in rounds."""
+"""Rows of AdamWeightDecay, of named decay groups, and of cyclic rates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def factor(step: int, **schedule: Any) -> float:
     return lr.factor(read_text("schema: 1", overrides=words).recipe.optim.schedule, step, 100)
 
 
-# breaks if the moments were corrected for their bias, or ε, the decay or a β were another
+# breaks if the moments are bias-corrected, or ε, the decay or a β differs
 @pytest.mark.slow
 @pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.eps", "optim.optimizer.betas")
 def test_adam_weight_decay_has_no_bias_correction(prepare: Prepare) -> None:
@@ -48,7 +48,7 @@ def test_adam_weight_decay_has_no_bias_correction(prepare: Prepare) -> None:
     assert coarse.largest("denoiser") < 0.1 * first.largest("denoiser")
 
 
-# breaks if a rule took other parameters than it names, decayed those, or an unknown one passed
+# breaks if a rule selects other parameters than it names, decays those, or an unknown rule is accepted
 @pytest.mark.effect("optim.optimizer.no_decay")
 def test_decay_rules_exclude_norms_and_biases_or_as_mindone(prepare: Prepare) -> None:
     results = {}

@@ -61,4 +61,4 @@ def problems(text: str, *words: str) -> tuple[Problem, ...]:
 def refused(text: str) -> tuple[set[str], str]:
     """The codes of the problems of a YAML, and their messages."""
     wrong = problems(text)
-    return {problem.code for problem in wrong}, " ".join(f"{problem.what}; {problem.remedy}" for problem in wrong)
+    return {problem.code for problem in wrong}, " ".join(f"{problem.message}; {problem.remedy}" for problem in wrong)

@@ -1,4 +1,4 @@
-"""Rows of `data.clips` for Open-Sora-Plan's lists: places that entries name, files that are not there, embeddings."""
+"""Rows of `data.clips` for Open-Sora-Plan's lists: starts of entries, missing files, embeddings."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def refusal(*words: str) -> str:
     return str(caught.value)
 
 
-# breaks if every frame were seen whatever the interval, or an entry's own start were moved by it
+# breaks if all frames are used whatever the interval, or it moves an entry's own start
 @pytest.mark.effect("data.clips.interval")
 def test_interval_skips_frames(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", {"path": "b.mp4", "cap": "b", "frame_idx": "3:8"})
@@ -82,7 +82,7 @@ def test_interval_skips_frames(feed: Make, listed: Make) -> None:
     assert np.diff(own).tolist() == [2, 2, 2, 2]
 
 
-# breaks if what is not there were never counted, or always
+# breaks if missing files are never counted, or always
 @pytest.mark.effect("data.clip_list.missing")
 def test_missing_clips_are_skipped_or_counted(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "gone.mp4")
@@ -93,7 +93,7 @@ def test_missing_clips_are_skipped_or_counted(feed: Make, listed: Make) -> None:
     assert (set(reasons(counted.left_out)), set(reasons(counted.skipped))) == (set(), {"gone.mp4"})
 
 
-# breaks if embeddings of files were not read, were made anew, or came back changed
+# breaks if embeddings in files are not read, are computed again, or change
 @pytest.mark.effect("data.clip_list.text_embeddings")
 def test_text_embeddings_are_imported_from_files(listed: Make, feed: Make, tmp_path: Path) -> None:
     states = torch.randn(20, 6, generator=torch.Generator().manual_seed(0)).numpy()
@@ -132,7 +132,7 @@ def test_text_embeddings_are_imported_from_files(listed: Make, feed: Make, tmp_p
         feed(path, **SQUARE, clips__frames=5)
 
 
-# breaks if the images were not those of the list
+# breaks if the images are not those of the list
 @pytest.mark.effect("data.clips.images_path", "data.clips.images_format")
 def test_images_are_read_from_a_list(feed: Make, listed: Make) -> None:
     path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")

@@ -50,7 +50,7 @@ def clip(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-# breaks if the model's own is read all the same
+# breaks if the model's own encoder is always read
 @pytest.mark.effect("model.latte.text_encoder")
 def test_text_encoder_is_the_folder_of_the_t5_for_captions(tmp_path: Path) -> None:
     other = Family.tiny(seed=9).parts()["text_encoder"]
@@ -122,7 +122,7 @@ def encoded(*words: str, side: int = 48, frames: int = 9) -> Tensor:
 TILED = ("model.latte.tiling.enabled=true", "model.latte.tiling.side=32", "model.latte.tiling.frames=5")
 
 
-# breaks if clips go whole, if small ones are parted, or if side, frames or overlap are not those of the recipe
+# breaks if clips are never tiled, small ones are, or side, frames or overlap are not those of the recipe
 @pytest.mark.effect(
     "model.latte.tiling.enabled", "model.latte.tiling.side", "model.latte.tiling.frames", "model.latte.tiling.overlap"
 )
@@ -141,7 +141,7 @@ def test_tiling_splits_only_what_is_larger_than_a_tile() -> None:
             recipe(*TILED[:2], f"model.latte.tiling.{word}")
 
 
-# breaks if norms run in the type of the rest
+# breaks if norms compute in the dtype of the rest
 @pytest.mark.effect("model.latte.vae_norms")
 def test_vae_norms_can_stay_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     types = set()

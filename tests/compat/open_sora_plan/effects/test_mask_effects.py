@@ -22,7 +22,7 @@ def as_film_list(folder: Path, mask: bytes) -> dict[str, Any]:
     return {"format": "clip-list", "path": folder / "list.txt"}
 
 
-# breaks if a clip's mask were cut or mirrored in another way than its frames, or another clip had it
+# breaks if a clip's mask is not cropped or mirrored like its frames, or is assigned to another clip
 @pytest.mark.effect("data.mask.source")
 def test_listed_clip_has_one_mask_for_all_frames(feed: Make, write_clip: Make, tmp_path: Path) -> None:
     require_clip_masks(as_film_list, feed, write_clip, tmp_path)

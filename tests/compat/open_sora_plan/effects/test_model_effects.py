@@ -12,7 +12,7 @@ from mezzotint.compat.open_sora_plan import latte
 from mezzotint.settings.sections.model import ModelSettings
 
 
-# breaks if the denoiser of random weights were that of the model's own folder
+# breaks if the denoiser with random weights is that of the model's own folder
 @pytest.mark.effect("model.config")
 def test_config_defines_a_randomly_initialized_latte(tmp_path: Path) -> None:
     own = ASSETS / "models" / "tiny-latte"

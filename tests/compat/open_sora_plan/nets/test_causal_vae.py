@@ -7,7 +7,7 @@ import torch
 from small_nets import clip, released
 
 from mezzotint.compat.open_sora_plan.nets.causal_vae import CausalVAE, CausalVAEConfig, posterior
-from mezzotint.weights.folder.state import on_meta
+from mezzotint.weights.folder.state import build_on_meta
 
 
 @pytest.mark.parametrize("name", ["latte-17f", "latte-65f", "latte-221f"])
@@ -15,7 +15,7 @@ def test_released_autoencoder_configuration_gives_its_tensors(name: str) -> None
     config = CausalVAEConfig.read(released(name, "vae"))
     assert config == CausalVAEConfig()
     assert (config.pixels, config.frames) == (8, 4)
-    network = on_meta(lambda: CausalVAE(config))
+    network = build_on_meta(lambda: CausalVAE(config))
     names = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
     assert len(names) == 260
     assert sum(p.numel() for p in network.parameters()) == 246_859_499

@@ -15,7 +15,7 @@ from torch import Tensor
 from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.settings.sections.run import RecomputeSettings
-from mezzotint.weights.folder.state import on_meta
+from mezzotint.weights.folder.state import build_on_meta
 
 RELEASED = {"latte-17f": 5, "latte-65f": 17, "latte-221f": 56}
 
@@ -25,7 +25,7 @@ def test_released_configuration_gives_the_released_tensors(name: str) -> None:
     config = LatteConfig.read(released(name))
     assert config.video_length == RELEASED[name]
     assert config.time_scale == (3 if name == "latte-221f" else 1)
-    network = on_meta(lambda: Latte(config))
+    network = build_on_meta(lambda: Latte(config))
     names = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
     assert len(names) == 16 + 34 * 28
     assert sum(p.numel() for p in network.parameters()) == 1_057_246_880
@@ -47,8 +47,8 @@ def test_released_configuration_gives_the_released_tensors(name: str) -> None:
 def test_tensors_match_diffusers_except_an_unused_table() -> None:
     config = released("latte-17f")
     config = {k: v for k, v in config.items() if not k.startswith("_")} | {"sample_size": 64}
-    theirs = on_meta(lambda: LatteTransformer3DModel.from_config(config))
-    ours = on_meta(lambda: Latte(LatteConfig.read(dict(theirs.config))))
+    theirs = build_on_meta(lambda: LatteTransformer3DModel.from_config(config))
+    ours = build_on_meta(lambda: Latte(LatteConfig.read(dict(theirs.config))))
     shapes = [{k: tuple(t.shape) for k, t in network.state_dict().items()} for network in (ours, theirs)]
     assert shapes[0].pop("caption_projection.y_embedding") == (120, 4096)
     assert shapes[0] == shapes[1]
@@ -209,7 +209,7 @@ def test_bf16_weights_give_nearly_the_same_bf16_output() -> None:
 
 def test_network_built_on_meta_has_no_buffers_to_fill() -> None:
     source = tiny()
-    network = on_meta(lambda: Latte(LATTE))
+    network = build_on_meta(lambda: Latte(LATTE))
     network.load_state_dict(source.state_dict(), strict=True, assign=True)
     assert not any(t.is_meta for t in (*network.parameters(), *network.buffers()))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The blocks of LatteT2V: what is masked is not seen, and shrunk keys begin as means."""
+"""The blocks of LatteT2V: masked tokens have no effect, and compressed keys start as means."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_compressed_keys_are_initialized_as_means() -> None:
     assert mean.tolist() == [2.5, 4.5, 10.5, 12.5]
     odd = time.sr.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0][0, 0].tolist()))
     seen: list[list[float]] = []
-    assert time.shrunk(x[:, :5]).shape == (1, 3, 16)
+    assert time.compress(x[:, :5]).shape == (1, 3, 16)
     odd.remove()
     assert seen == [[0.0, 0.0, 1.0, 2.0, 3.0, 4.0]]
 

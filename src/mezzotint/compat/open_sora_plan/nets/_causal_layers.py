@@ -25,7 +25,7 @@ class CausalConv3d(nn.Module):
         nn.init.zeros_(self.conv.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, self.conv(preceded(x, self.conv.kernel_size[0] - 1)))
+        return cast(Tensor, self.conv(repeat_first_frame(x, self.conv.kernel_size[0] - 1)))
 
 
 class Norm(nn.GroupNorm):
@@ -57,8 +57,8 @@ class ResnetBlock(nn.Module):
             self.nin_shortcut = _conv(inputs, outputs, 1, flat=flat)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.conv1(activated(self.norm1(x)))
-        y = self.conv2(activated(self.norm2(y)))
+        y = self.conv1(apply_silu(self.norm1(x)))
+        y = self.conv2(apply_silu(self.norm2(y)))
         return cast(Tensor, (self.nin_shortcut(x) if hasattr(self, "nin_shortcut") else x) + y)
 
 
@@ -111,7 +111,7 @@ class _Mixed(nn.Module):
         super().__init__()
         self.mix_factor = nn.Parameter(torch.tensor([2.0]))
 
-    def mixed(self, plain: Tensor, learnt: Tensor) -> Tensor:
+    def mix(self, plain: Tensor, learnt: Tensor) -> Tensor:
         share = self.mix_factor.sigmoid()
         return share * plain + (1 - share) * learnt
 
@@ -124,10 +124,10 @@ class TimeDownsample(_Mixed):
         self.conv = nn.Conv3d(channels, channels, 3, stride=(2, 1, 1), padding=(0, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = preceded(x, 2)
+        x = repeat_first_frame(x, 2)
         # not torch's pooling, which does not support bfloat16 on the CPU
         mean = (x[:, :, 0:-2:2] + x[:, :, 1:-1:2] + x[:, :, 2::2]) / 3
-        return self.mixed(mean, self.conv(x))
+        return self.mix(mean, self.conv(x))
 
 
 class TimeUpsample(_Mixed):
@@ -141,10 +141,10 @@ class TimeUpsample(_Mixed):
         if x.shape[2] > 1:
             doubled = functional.interpolate(x[:, :, 1:], scale_factor=(2, 1, 1), mode="trilinear")
             x = torch.cat([x[:, :, :1], doubled], dim=2)
-        return self.mixed(x, self.conv(x))
+        return self.mix(x, self.conv(x))
 
 
-def preceded(x: Tensor, count: int) -> Tensor:
+def repeat_first_frame(x: Tensor, count: int) -> Tensor:
     """A clip preceded by `count` copies of its first frame."""
     return torch.cat([x[:, :, :1].expand(-1, -1, count, -1, -1), x], dim=2) if count else x
 
@@ -160,7 +160,7 @@ def as_clip(x: Tensor, batch: int) -> Tensor:
     return parted.transpose(1, 2)
 
 
-def activated(x: Tensor) -> Tensor:
+def apply_silu(x: Tensor) -> Tensor:
     """SiLU, in place if no gradient needs the input."""
     return functional.silu(x, inplace=not torch.is_grad_enabled())
 

@@ -72,7 +72,7 @@ class Tiling:
     def _over_plane(self, part: Tensor, coder: Coder, side: int, coded_side: int) -> Tensor:
         """side: of an input tile. coded_side: of an output tile."""
         stride, blend = round(side * (1 - self.overlap)), round(coded_side * self.overlap)
-        kept = coded_side - blend
+        kept_side = coded_side - blend
         rows: list[Tensor] = []
         above: list[Tensor] = []
         for top in range(0, part.shape[3], stride):
@@ -84,7 +84,7 @@ class Tiling:
                 if tiles:
                     _blend(tiles[-1], tile, blend, dim=4)
                 tiles.append(tile)
-            rows.append(torch.cat([tile[..., :kept, :kept] for tile in tiles], dim=4))
+            rows.append(torch.cat([tile[..., :kept_side, :kept_side] for tile in tiles], dim=4))
             above = tiles
         return torch.cat(rows, dim=3)
 

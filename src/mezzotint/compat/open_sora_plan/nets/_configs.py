@@ -103,19 +103,19 @@ class CausalVAEConfig:
 
 def _levels(config: Mapping[str, Any], where: str) -> dict[str, list[str]]:
     count = len(config["hidden_size_mult"])
-    for name, known in _BY_LEVEL.items():
+    for name, allowed in _BY_LEVEL.items():
         if len(config[name]) != count:
             raise _unusable(where, f"{name} has {len(config[name])} entries, but hidden_size_mult has {count}")
         for layer in config[name]:
-            if layer not in known:
-                raise _of_another_version(where, name, layer, " or ".join(map(repr, known)))
+            if layer not in allowed:
+                raise _of_another_version(where, name, layer, " or ".join(map(repr, allowed)))
     return {name: list(config[name]) for name in _BY_LEVEL}
 
 
-def _of_another_version(where: str, name: str, met: object, known: str) -> WeightsError:
+def _of_another_version(where: str, name: str, met: object, allowed: str) -> WeightsError:
     return _unusable(
         where,
-        f"{name} has {met!r}, but the autoencoder of v1.1 has {known}; this may be another version (v1.0?): use "
+        f"{name} has {met!r}, but the autoencoder of v1.1 has {allowed}; this may be another version (v1.0?): use "
         "the folder `vae` of Open-Sora-Plan v1.1.0",
     )
 

@@ -75,15 +75,15 @@ class ShrinkingAttention(Attention):
             self.norm = nn.LayerNorm(width)
         self.factor = factor
 
-    def shrunk(self, x: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+    def compress(self, x: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
         """Within frames of a grid (n, T, W) → (n, T/factor², W). Through time (n, F, W) → (n, F/factor, W); an odd
         number of frames is padded with factor − 1 copies of the first one."""
         if self.factor == 1:
             return x
         if grid is None and x.shape[1] % 2:
             x = torch.cat([x[:, :1].expand(-1, self.factor - 1, -1), x], dim=1)
-        places = x.transpose(1, 2) if grid is None else x.transpose(1, 2).unflatten(2, grid)
-        return cast(Tensor, self.norm(self.sr(places).flatten(2).transpose(1, 2)))
+        grid_states = x.transpose(1, 2) if grid is None else x.transpose(1, 2).unflatten(2, grid)
+        return cast(Tensor, self.norm(self.sr(grid_states).flatten(2).transpose(1, 2)))
 
 
 class _Widened(nn.Module):
@@ -117,12 +117,12 @@ class _Modulated(nn.Module):
         self.eps = eps
         self.scale_shift_table = nn.Parameter(torch.randn(6, width) / width**0.5)
 
-    def six(self, modulation: Tensor) -> tuple[Tensor, ...]:
+    def split_modulation(self, modulation: Tensor) -> tuple[Tensor, ...]:
         """(B, 6, W) → shift, scale, gate of attention, then of the feed-forward layers, (B, 1, 1, W) each (Peebles
         and Xie 2022, arXiv:2212.09748; one linear layer for all blocks: Chen et al. 2023, arXiv:2310.00426)."""
         return (self.scale_shift_table + modulation)[:, :, None, None].unbind(1)
 
-    def modulated(self, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    def modulate(self, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
         """LN(x) (1 + scale) + shift."""
         return functional.layer_norm(x, x.shape[-1:], eps=self.eps) * (1 + scale) + shift
 
@@ -149,12 +149,12 @@ class SpatialBlock(_Modulated):
         """x: (B, N, T, W). modulation: (B, 6, W). text: (B, R, L, W), text_bias: (B, R, 1, L), see
         `Attention.over_captions`. patch_bias: (B·N, 1, 1, K) of the keys. grid: rows and columns of a frame's T
         patches. Returns the shape of x."""
-        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.six(modulation)
-        y = self.modulated(x, shift_1, scale_1).flatten(0, 1)
-        y = self.attn1(y, self.attn1.shrunk(y, grid), patch_bias, rotation)
+        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.split_modulation(modulation)
+        y = self.modulate(x, shift_1, scale_1).flatten(0, 1)
+        y = self.attn1(y, self.attn1.compress(y, grid), patch_bias, rotation)
         x = x + gate_1 * y.view(x.shape)
         x = x + self.attn2.over_captions(x, text, text_bias)
-        return cast(Tensor, x + gate_2 * self.ff(self.modulated(x, shift_2, scale_2)))
+        return cast(Tensor, x + gate_2 * self.ff(self.modulate(x, shift_2, scale_2)))
 
 
 class TemporalBlock(_Modulated):
@@ -167,11 +167,11 @@ class TemporalBlock(_Modulated):
 
     def forward(self, x: Tensor, modulation: Tensor, rotation: Rotation | None, frames: int) -> Tensor:
         """x: (B, N, T, W), of which the first `frames` of N are the clip. Returns the shape of x."""
-        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.six(modulation)
+        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.split_modulation(modulation)
         clip = x[:, :frames]
-        through_time = self.modulated(clip, shift_1, scale_1).transpose(1, 2)
+        through_time = self.modulate(clip, shift_1, scale_1).transpose(1, 2)
         y = through_time.flatten(0, 1)
-        y = self.attn1(y, self.attn1.shrunk(y), None, rotation)
+        y = self.attn1(y, self.attn1.compress(y), None, rotation)
         clip = clip + gate_1 * y.view(through_time.shape).transpose(1, 2)
-        clip = clip + gate_2 * self.ff(self.modulated(clip, shift_2, scale_2))
+        clip = clip + gate_2 * self.ff(self.modulate(clip, shift_2, scale_2))
         return clip if frames == x.shape[1] else torch.cat([clip, x[:, frames:]], dim=1)

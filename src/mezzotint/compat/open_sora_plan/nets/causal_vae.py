@@ -90,7 +90,7 @@ class _Encoder(nn.Module):
         x = as_clip(self.conv_in(as_frames(x)), len(x))
         for level in self.down:
             x = level(x)
-        return cast(Tensor, self.conv_out(layers.activated(self.norm_out(self.mid(x)))))
+        return cast(Tensor, self.conv_out(layers.apply_silu(self.norm_out(self.mid(x)))))
 
 
 class _Decoder(nn.Module):
@@ -112,7 +112,7 @@ class _Decoder(nn.Module):
         x = self.mid(self.conv_in(x))
         for level in reversed(self.up):
             x = level(x)
-        return cast(Tensor, self.conv_out(layers.activated(self.norm_out(x))))
+        return cast(Tensor, self.conv_out(layers.apply_silu(self.norm_out(x))))
 
 
 class CausalVAE(nn.Module):
@@ -145,11 +145,11 @@ class CausalVAE(nn.Module):
             return self.tiling.decode(latents, self._decode_whole)
         return self._decode_whole(latents)
 
-    def keep_norms_in_float32(self, kept: bool = True) -> None:
+    def keep_norms_in_float32(self, is_on: bool = True) -> None:
         """Sets whether group norms are computed in float32 if the rest is in half precision."""
         for module in self.modules():
             if isinstance(module, layers.Norm):
-                module.in_float32 = kept
+                module.in_float32 = is_on
 
     def _encode_whole(self, pixels: Tensor) -> Tensor:
         return cast(Tensor, self.quant_conv(self.encoder(pixels)))

@@ -112,8 +112,8 @@ def _unpacked_bytes(message: Any) -> int:
         return 0
     buffers = _child(data, batch, 2)
     [count] = struct.unpack_from("<I", data, buffers)
-    places = [struct.unpack_from("<qq", data, buffers + 4 + 16 * i) for i in range(count)]
-    return sum(max(0, *struct.unpack_from("<q", body, offset)) for offset, length in places if length)
+    ranges = [struct.unpack_from("<qq", data, buffers + 4 + 16 * i) for i in range(count)]
+    return sum(max(0, *struct.unpack_from("<q", body, offset)) for offset, length in ranges if length)
 
 
 def _field(data: bytes, table: int, number: int) -> int:

@@ -42,12 +42,13 @@ def arrow_files(name: str, *, config: str | None, split: str, cache: Path | None
 def cached_file(path: str, root: Path, cache: Path | None) -> bytes | None:
     """The bytes of an image that a cached data set refers to by absolute path, or None if that is not a file in the
     library's caches. root: the folder of the arrow files. cache: as for `arrow_files`."""
-    own = [cache.expanduser()] if cache else []
-    caches = [Path(place).resolve() for place in (*own, datasets.config.HF_DATASETS_CACHE, constants.HF_HUB_CACHE)]
+    custom_caches = [cache.expanduser()] if cache else []
+    folders = (*custom_caches, datasets.config.HF_DATASETS_CACHE, constants.HF_HUB_CACHE)
+    caches = [Path(folder).resolve() for folder in folders]
     real = Path(os.path.realpath(path))
-    if not any(root.is_relative_to(place) for place in caches) or not real.is_file():
+    if not any(root.is_relative_to(folder) for folder in caches) or not real.is_file():
         return None
-    return real.read_bytes() if any(real.is_relative_to(place) for place in caches) else None
+    return real.read_bytes() if any(real.is_relative_to(folder) for folder in caches) else None
 
 
 def _download(name: str, config: str | None, split: str, folder: str | None, absent: str) -> datasets.Dataset:

@@ -24,7 +24,7 @@ def read_text(path: Path) -> str:
     """Reads a caption file: UTF-8, with or without byte order mark. Raises Unusable."""
     try:
         data = outside.read_bytes(path, limit=MAX_BYTES)
-    except outside.NoPlainFile as error:
+    except outside.NotRegularFile as error:
         raise Unusable(f"caption {path.name}: more than {MAX_BYTES:,} bytes, or not a regular file") from error
     except OSError as error:
         raise Unusable(f"caption {path.name}: {error.strerror}") from error

@@ -16,21 +16,21 @@ _LIKELY_NAME = re.compile(r"[1-9][0-9]{0,2}_.*\S.*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
-    """A parsed folder name. repeats: of each image in an epoch. words: caption of images without one; may be empty."""
+class FolderRepeats:
+    """A parsed folder name. repeats: of each image in an epoch. caption: of images without one; may be empty."""
 
     repeats: int
-    words: str
+    caption: str
 
 
-def parse_folder_name(name: str) -> Repeated | None:
+def parse_folder_name(name: str) -> FolderRepeats | None:
     """Parses a folder's name: `10_sks dog` is 10 repeats of "sks dog", `3_fox` 3 of "fox", `5` 5 without words. None
     without a number before the first underscore."""
     match = _NAME.fullmatch(name)
-    return Repeated(int(match[1]), match[2] or "") if match and len(match[1]) < 10 else None
+    return FolderRepeats(int(match[1]), match[2] or "") if match and len(match[1]) < 10 else None
 
 
-def seen_in(root: Path) -> list[str]:
+def find_folders_with_repeats(root: Path) -> list[str]:
     """The subfolders whose names probably contain repeats, sorted: one to three digits without a leading zero, words,
     and an image directly inside. Years and ordinal numbers do not match."""
     return sorted(filter(None, (_name_with_repeats(entry) for entry in _entries(root))))

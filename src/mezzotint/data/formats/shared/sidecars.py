@@ -14,7 +14,7 @@ from mezzotint.data.files.listing import Unusable
 from mezzotint.data.files.remembered_texts import RememberedTexts, TextFiles
 from mezzotint.data.formats.base import Item, Skipped, Source
 from mezzotint.data.formats.shared.captions import captions_of, lines_of, read_text, with_captions
-from mezzotint.data.formats.shared.folder_repeats import Repeated, seen_in
+from mezzotint.data.formats.shared.folder_repeats import FolderRepeats, find_folders_with_repeats
 from mezzotint.errors import DatasetError
 from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import CaptionSettings
@@ -28,7 +28,7 @@ _NUM_THREADS = 8
 
 _CHUNK = 64
 
-_NO_REPEATS = Repeated(1, "")
+_NO_REPEATS = FolderRepeats(1, "")
 """For a folder whose name has no repeats."""
 
 _TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
@@ -36,7 +36,11 @@ _TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
 
 def samples(
-    source: Source, *, word: str, folder_of: Callable[[str], Repeated | None] = lambda name: None, by_name: bool = True
+    source: Source,
+    *,
+    word: str,
+    folder_of: Callable[[str], FolderRepeats | None] = lambda name: None,
+    by_name: bool = True,
 ) -> Iterator[Item]:
     """One sample for each file of the listing that is not a sidecar, in order, or the reason why it is skipped. word:
     the name for these files in messages, "image" or "clip". folder_of: gives the repeats of a file's folder, which
@@ -50,7 +54,7 @@ def samples(
     return with_captions(items, source, lambda names: _without_captions(source, names, word, by_name))
 
 
-def _samples(source: Source, folder_of: Callable[[str], Repeated | None]) -> Iterator[Item]:
+def _samples(source: Source, folder_of: Callable[[str], FolderRepeats | None]) -> Iterator[Item]:
     names, captions = source.listing.names, _Captions.of(source)
     for path, reason in source.listing.refused:
         yield Skipped(source.prefix + path, reason)
@@ -60,9 +64,9 @@ def _samples(source: Source, folder_of: Callable[[str], Repeated | None]) -> Ite
             yield Skipped(source.prefix + name, str(answer))
             continue
         folder = folder_of(name) or _NO_REPEATS
-        overrides = (("trigger", folder.words),) if source.settings.captions.full_template and folder.words else ()
-        if not answer and folder.words:
-            answer = ("" if overrides else folder.words,)
+        overrides = (("trigger", folder.caption),) if source.settings.captions.full_template and folder.caption else ()
+        if not answer and folder.caption:
+            answer = ("" if overrides else folder.caption,)
         repeats = source.repeats * folder.repeats
         yield Sample(source.prefix + name, source.root / name, answer, repeats=repeats, overrides=overrides)
 
@@ -143,7 +147,7 @@ def _without_captions(source: Source, names: Sequence[str], word: str, by_name: 
     table = next((n for n in _TABLES if (source.root / n).is_file()), None)
     hint = f"data.format=metadata reads the {table} in this folder; otherwise " if table and word == "image" else ""
     or_names = ", or data.captions.source=filename" if by_name else ""
-    if word == "image" and by_name and (folders := seen_in(source.root)):
+    if word == "image" and by_name and (folders := find_folders_with_repeats(source.root)):
         hint += f"{folders[0]} looks like one of kohya's folders, which data.format=kohya reads; otherwise "
     return (
         f"{len(names)} {word}{'s have' if len(names) > 1 else ' has'} no caption: {format_names(names, 10)}; {hint}"

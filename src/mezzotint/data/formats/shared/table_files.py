@@ -20,12 +20,12 @@ TABLES = frozenset({".jsonl", ".csv", ".parquet", ".arrow"})
 SUFFIXES = decoding.SUFFIXES | TABLES
 """Extensions of the files that this format uses."""
 
-_WORDS = {
+_SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("validation", "valid", "dev", "val"), "validation"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
-_WORD = re.compile(rf"(?:^|[-._ 0-9/])({'|'.join(_WORDS)})(?=[-._ 0-9/]|$)")
+_SPLIT_WORD = re.compile(rf"(?:^|[-._ 0-9/])({'|'.join(_SPLITS)})(?=[-._ 0-9/]|$)")
 _SHARD = re.compile(r"(?:^|/)data/(\w+(?:\.\w+)*)-[0-9]{5}-of-[0-9]{5}[^/]*$")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -60,9 +60,9 @@ def split_of(name: str) -> str:
     in a folder `data`, otherwise a word such as `train`, `val` or `test` between separators, otherwise `train`."""
     shard = _SHARD.search(name)
     if shard:
-        return _WORDS.get(shard[1], shard[1])
-    word = _WORD.search(name)
-    return _WORDS[word[1]] if word else "train"
+        return _SPLITS.get(shard[1], shard[1])
+    match = _SPLIT_WORD.search(name)
+    return _SPLITS[match[1]] if match else "train"
 
 
 def is_table(name: str) -> bool:
@@ -93,9 +93,9 @@ def remove_files(listing: Listing, dropped: Collection[str]) -> Listing:
     """A listing without some files, which are counted as unused."""
     unknown = Counter(listing.unknown)
     unknown.update(os.path.splitext(name)[1].lower() for name in dropped)
-    kept = [i for i, name in enumerate(listing.names) if name not in dropped]
+    indexes = [i for i, name in enumerate(listing.names) if name not in dropped]
     return replace(
-        listing, names=[listing.names[i] for i in kept], stats=listing.stats[kept], unknown=dict(unknown)
+        listing, names=[listing.names[i] for i in indexes], stats=listing.stats[indexes], unknown=dict(unknown)
     )  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def samples(source: Source, kind: RowKind) -> Iterator[Item]:
         if is_table(name):
             yield from reader.table(name)
     reader.require()
-    yield from reader.rest()
+    yield from reader.list_unnamed()
 
 
 class _Outside(Exception):
@@ -106,7 +106,7 @@ class _RowReader:
                 code="E1203",
             )
 
-    def rest(self) -> Iterator[Skipped]:
+    def list_unnamed(self) -> Iterator[Skipped]:
         prefix = self._source.prefix
         for path, reason in self._refused.items():
             if path not in self._named:
@@ -116,8 +116,8 @@ class _RowReader:
                 yield Skipped(prefix + name, "not named in any row of a table", is_wanted=True)
 
     def _item(self, table: str, row: TableRow, repeated: list[str]) -> Sample | Skipped | None:
-        place = f"{table}:{row.number}"
-        where = self._source.prefix + place
+        position = f"{table}:{row.number}"
+        where = self._source.prefix + position
         try:
             if row.fault:
                 raise Unusable(row.fault)
@@ -125,40 +125,42 @@ class _RowReader:
             captions = captions_in(row.caption, self._source.settings.captions)
             mask = self._mask(table, row)
             if not captions:
-                return _with_mask(self._without_caption(name or place, path, place), mask)
-            return _with_mask(self._sample(name or place, path, captions, place, repeated if name else None), mask)
+                return _with_mask(self._without_caption(name or position, path, position), mask)
+            return _with_mask(
+                self._sample(name or position, path, captions, position, repeated if name else None), mask
+            )
         except _Outside as error:
-            self._outside.append(f"{place} ({error})")
+            self._outside.append(f"{position} ({error})")
         except Unusable as error:
             return Skipped(where, str(error))
         return None
 
-    def _without_caption(self, name: str, path: Path, place: str) -> Sample | Skipped | None:
+    def _without_caption(self, name: str, path: Path, position: str) -> Sample | Skipped | None:
         match self._source.settings.captions.missing:
             case "skip":
-                return Skipped(self._source.prefix + place, "no caption", is_wanted=True)
+                return Skipped(self._source.prefix + position, "no caption", is_wanted=True)
             case "empty":
-                return self._sample(name, path, ("",), place, None)
+                return self._sample(name, path, ("",), position, None)
             case "error":
-                self._missing.append(place)
+                self._missing.append(position)
                 return None
             case _:
                 raise AssertionError(self._source.settings.captions.missing)
 
     def _sample(
-        self, name: str, path: Path, captions: tuple[str, ...], place: str, repeated: list[str] | None
+        self, name: str, path: Path, captions: tuple[str, ...], position: str, repeated: list[str] | None
     ) -> Sample | Skipped:
         before = self._named.setdefault(name, {})
         if captions in before and not self._kind.has_doubles:
             reason = f"the same {self._kind.word} and caption as {before[captions]}"
-            return Skipped(self._source.prefix + place, reason)
-        before.setdefault(captions, place)
+            return Skipped(self._source.prefix + position, reason)
+        before.setdefault(captions, position)
         number = self._times[name] = self._times.get(name, 0) + 1
         key = name
         if number > 1:
             key = f"{name}#{number}"
             if repeated is not None:
-                repeated.append(f"{place} ({key})")
+                repeated.append(f"{position} ({key})")
         return Sample(self._source.prefix + key, path, captions, repeats=self._source.repeats)
 
     def _image(self, table: str, row: TableRow) -> tuple[str, Path]:

@@ -81,8 +81,8 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
             begin = reader.line_num + 1
             for fields in reader:
                 if len(fields) == len(header):
-                    own = fields[mask] or None if mask >= 0 else None
-                    yield TableRow(begin, fields[image] or None, fields[caption] or None, mask=own)
+                    row_mask = fields[mask] or None if mask >= 0 else None
+                    yield TableRow(begin, fields[image] or None, fields[caption] or None, mask=row_mask)
                 elif fields:
                     many = f"{format_count(len(fields), 'field')}, but the header has {len(header)}"
                     yield TableRow(begin, fault=f"{many}; put texts that contain the separator in quotes")
@@ -91,22 +91,22 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
             raise DatasetError(f"{path}: the record that starts in line {begin}: {error}", code="E1211") from error
 
 
-def require_columns(path: Path, columns: ColumnNames, there: Sequence[str]) -> tuple[int, int]:
-    """The indexes of the image and caption columns in `there`. Raises DatasetError E1212, which lists the columns."""
-    names_text = format_names([repr(name[:80]) for name in there], _SHOWN_COLUMNS)
-    listing = f"its columns are {names_text}" if there else "it is empty"
-    image = next((name for name in columns.images if name in there), None)
+def require_columns(path: Path, columns: ColumnNames, header: Sequence[str]) -> tuple[int, int]:
+    """The indexes of the image and caption columns in `header`. Raises DatasetError E1212, which lists the columns."""
+    names_text = format_names([repr(name[:80]) for name in header], _SHOWN_COLUMNS)
+    listing = f"its columns are {names_text}" if header else "it is empty"
+    image = next((name for name in columns.images if name in header), None)
     for name, names, word in ((image, columns.images, "image"), (columns.caption, [columns.caption], "caption")):
-        if name not in there:
+        if name not in header:
             remedy = columns.remedy or f"set data.columns.{'image' if word == 'image' else word}"
             raise DatasetError(
                 f"{path}: no column {' or '.join(map(repr, names))} for the {word}; {listing}; {remedy}", code="E1212"
             )
     assert image is not None
     for name in (image, columns.caption):
-        if list(there).count(name) > 1:
+        if list(header).count(name) > 1:
             raise DatasetError(f"{path}: the column {name!r} exists twice; {listing}", code="E1212")
-    return list(there).index(image), list(there).index(columns.caption)
+    return list(header).index(image), list(header).index(columns.caption)
 
 
 def require_data(path: Path) -> None:

@@ -23,12 +23,12 @@ _KEPT_SECONDS = 2.0
 _SKIPPED = {"node_modules", "__pycache__", "site-packages", "checkpoints", "exports", "samples", "logs"}
 
 
-class OutOfPlace(Exception):
+class OutsideFolders(Exception):
     """A name does not lead to anything in the folders of the page."""
 
 
 @dataclass(slots=True)
-class Places:
+class RootFolders:
     """The folders of the command line, each once. The name of a run is `NUMBER/PATH`, the index of its folder and its
     path in it; `NUMBER` is the folder itself. is_cut: whether not all folders were searched."""
 
@@ -41,7 +41,7 @@ class Places:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, named: Sequence[Path]) -> Places:
+    def of(cls, named: Sequence[Path]) -> RootFolders:
         """The real paths of the folders, in their order, without folders inside another one."""
         real = list(dict.fromkeys(Path(os.path.realpath(path)) for path in named))
         return cls(tuple(path for path in real if not any(other in path.parents for other in real)))
@@ -63,18 +63,18 @@ class Places:
             return list(self._runs)
 
     def run(self, name: str) -> Path:
-        """The folder of a run. Raises OutOfPlace for any other name."""
+        """The folder of a run. Raises OutsideFolders for any other name."""
         path = self.path(name)
         if not _is_run(path):
-            raise OutOfPlace(name)
+            raise OutsideFolders(name)
         return path
 
     def path(self, name: str) -> Path:
-        """The real path of the file or folder with a name. Raises OutOfPlace if it does not exist or is outside of the
-        folders of the page."""
+        """The real path of the file or folder with a name. Raises OutsideFolders if it does not exist or is outside of
+        the folders of the page."""
         number, _, below = name.partition("/")
         if not re.fullmatch("[0-9]{1,4}", number) or int(number) >= len(self.folders):
-            raise OutOfPlace(name)
+            raise OutsideFolders(name)
         return inside(self.folders[int(number)], _ESCAPED.sub(lambda sign: chr(0xDC00 + int(sign[1], 16)), below))
 
     def name_of(self, path: Path) -> str | None:
@@ -96,13 +96,13 @@ class Places:
 
 
 def inside(folder: Path, below: str) -> Path:
-    """The real path of `below` in a folder. Raises OutOfPlace if it does not exist or leads out of the folder."""
+    """The real path of `below` in a folder. Raises OutsideFolders if it does not exist or leads out of the folder."""
     try:
         real = Path(os.path.realpath(folder / below, strict=True))
     except (OSError, ValueError):  # it does not exist, or is not a possible file name
-        raise OutOfPlace(below) from None
+        raise OutsideFolders(below) from None
     if not real.is_relative_to(os.path.realpath(folder)):
-        raise OutOfPlace(below)
+        raise OutsideFolders(below)
     return real
 
 

@@ -1,4 +1,4 @@
-"""What `docs/how-to-add/` shows is all that an optimizer or a callback needs, from another package as well."""
+"""An optimizer and a callback need only what `docs/how-to-add/` shows, also in another package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "how-to-add"
 
 
 def shown(words: str) -> str:
-    """The example of the page that is marked so."""
+    """The marked example of a page."""
     page = (PAGES / f"{words.partition('-')[0]}.md").read_text("utf-8")
     return re.split(rf"```(?:python run|py) {words}\n", page)[1].partition("```")[0]
 
@@ -32,7 +32,7 @@ def test_documented_row_shows_its_setting() -> None:
 
 
 def group_of(folder: str) -> str:
-    """The entry points that bring choices to a folder."""
+    """The entry points that add choices to a folder."""
     return f"mezzotint.{folder.replace('training/', '').replace('/', '.')}"
 
 
@@ -72,7 +72,7 @@ def test_external_optimizer_trains_and_resumes(outside: Outside, shared_world: A
     halfway, whole = (state.read(path) for path in checkpoints[-2:])
     names = [name for name in whole.tensors if name.startswith("w/")]
     step = torch.stack([(whole.tensors[n] - halfway.tensors[n]).abs().max() for n in names])
-    assert 0 < float(step.max()) <= 1.001e-3, "one step by a sign, of the rate"
+    assert 0 < float(step.max()) <= 1.001e-3, "one step in the direction of a sign, as large as the rate"
     assert {name.split("/")[0] for name in whole.tensors if name.startswith("opt.mean")} == {"opt.mean"}
     assert whole.values["recipe"]["optim"]["optimizer"]["kind"] == "signum"
     assert shared_world.train("signum-rest", run__steps=2, run__resume=checkpoints[-2], **options) == 0
@@ -80,14 +80,14 @@ def test_external_optimizer_trains_and_resumes(outside: Outside, shared_world: A
     assert all(torch.equal(again.tensors[name], tensor) for name, tensor in whole.tensors.items())
 
 
-# breaks if callbacks were listed somewhere, or did not get their settings
+# breaks if callbacks must be listed somewhere, or do not get their settings
 @pytest.mark.effect("run.callbacks")
 def test_external_callback_receives_its_settings(outside: Outside, shared_world: Any) -> None:
     outside.add("training/callbacks", "spikes", shown("callback"))
     for name, settings, steps in (("with-spikes", {"spikes": {"factor": 0.01}}, 4), ("without", {}, 2)):
         assert shared_world.train(name, run__steps=steps, run__callbacks=settings) == 0
     lines = (shared_world.root / "with-spikes" / "spikes.jsonl").read_text("utf-8").splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [2, 3, 4], "every loss but the first is above a hundredth"
+    assert [json.loads(line)["step"] for line in lines] == [2, 3, 4], "all losses except the first are above 0.01"
     assert not (shared_world.root / "without" / "spikes.jsonl").exists()
     [newest] = [max((shared_world.root / "with-spikes" / "checkpoints").iterdir())]
     assert state.read(newest).values["callbacks"]["Spikes"]["count"] == 4

@@ -99,6 +99,6 @@ def test_out_of_memory_while_sampling_is_explained(
     def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
 
-    monkeypatch.setattr("mezzotint.tasks.sample._drawing.generate_images", full)
+    monkeypatch.setattr("mezzotint.tasks.sample._generating.generate_images", full)
     assert main(["sample", str(FOLDER), "--prompt=a", f"--out={tmp_path}"]) == 5
     assert "write --batch=1" in capsys.readouterr().err

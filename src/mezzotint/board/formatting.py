@@ -14,17 +14,17 @@ _FORM = "%Y-%m-%dT%H:%M:%SZ"
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """As `counting.format_duration`; "" for None and for values of 1e10 s and more."""
     return counting.format_duration(seconds) if seconds is not None and abs(seconds) < 1e10 else ""
 
 
-def number(value: float | None, digits: int = 4) -> str:
+def format_number(value: float | None, digits: int = 4) -> str:
     """A number with `digits` significant digits; "" for None, `nan` and `inf` unchanged."""
     return "" if value is None else f"{value:.{digits}g}"
 
 
-def moment(value: float | str, *, in_seconds: bool = False) -> Markup:
+def format_moment(value: float | str, *, in_seconds: bool = False) -> Markup:
     """A `<time>` element, to the minute or the second. value: seconds since 1970, or text like `2026-03-01T10:00:00Z`.
     It is written in UTC; the page's script converts it to the viewer's time zone. Other text is returned as it is; ""
     for a time outside of the calendar."""
@@ -38,7 +38,7 @@ def moment(value: float | str, *, in_seconds: bool = False) -> Markup:
     return Markup('<time datetime="{}">{} UTC</time>').format(text, short.replace("T", " "))
 
 
-def with_moments(text: str) -> Markup:
+def mark_moments(text: str) -> Markup:
     """A text in which each time is a `<time>` element with its original text."""
     parts = _MOMENT.split(text)
     times = [Markup('<time datetime="{0}">{0}</time>').format(time_text) for time_text in _MOMENT.findall(text)]
@@ -50,6 +50,6 @@ def parse_whole(text: str, default: int = 0) -> int:
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else default
 
 
-def count(value: int | None) -> str:
+def format_count(value: int | None) -> str:
     """`12,000`."""
     return "" if value is None else f"{value:,}"

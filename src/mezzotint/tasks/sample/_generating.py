@@ -28,12 +28,12 @@ from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.sample._args import SampleArgs, Weights
-from mezzotint.tasks.sample._model import ModelSource, SampledModel, find, open_model
+from mezzotint.tasks.sample._model import ModelSource, SampledModel, find_model_source, open_model
 from mezzotint.tasks.sample._plan import (
     CONTACT,
     ELSEWHERE,
-    Place,
     PlannedImage,
+    SampleSource,
     lines_of,
     plan,
     refuse_sides,
@@ -49,9 +49,9 @@ Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """One image to generate. line: its prompt and the options of its line. row, column: its place on the contact sheet.
-    name: of its file."""
+class ImageJob:
+    """One image to generate. line: its prompt and the options of its line. row, column: its position on the contact
+    sheet. name: of its file."""
 
     request: Request
     line: Line
@@ -71,57 +71,57 @@ class Session:
     name: str
     recipe: Recipe
     model: SampledModel
-    drawings: list[Drawing]
+    jobs: list[ImageJob]
 
 
 def open_session(
-    args: SampleArgs, place: Place, say: Callable[[str], None], opener: Opener = open_model
+    args: SampleArgs, source: SampleSource, say: Callable[[str], None], opener: Opener = open_model
 ) -> Session:  # fmt: skip
     """Plans the images and opens the model. say: prints progress. Raises as `plan` and `open_model`."""
-    source = find(place)
-    for sentence in (*args.notes, *source.sentences):
+    model_source = find_model_source(source)
+    for sentence in (*args.notes, *model_source.sentences):
         say(sentence)
-    lines, recipe = _clean_prompts(*lines_of(args, source.recipe))
+    lines, recipe = _clean_prompts(*lines_of(args, model_source.recipe))
     for sentence in cleaning.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):
         say(f"note: {sentence}")
     planned = plan(args, lines, recipe.sample, say)
-    model = opener(source, args.weights, args.adapters)
-    for sentence in (*model.notes, *_missing_embeddings(args, lines, recipe)):
+    model = opener(model_source, args.weights, args.adapters)
+    for sentence in (*model.notes, *_find_missing_embeddings(args, lines, recipe)):
         say(f"note: {sentence}")
-    drawings = _drawings(planned, args, recipe, model, is_model=source.is_model)
-    _warn_of_lost_tokens(model.family, drawings, say)
-    return Session(source.name, recipe, model, drawings)
+    jobs = _make_jobs(planned, args, recipe, model, is_model=model_source.is_model)
+    _warn_of_lost_tokens(model.family, jobs, say)
+    return Session(model_source.name, recipe, model, jobs)
 
 
-def generate(session: Session, say: Callable[[str], None]) -> Iterator[tuple[Drawing, Pixels, dict[str, str]]]:
+def generate(session: Session, say: Callable[[str], None]) -> Iterator[tuple[ImageJob, Pixels, dict[str, str]]]:
     """Each image or clip, uint8 (H, W, 3) or (F, H, W, 3), with how it was generated, as text by name. Raises
     OutOfMemory E1751 and as `generate_images`."""
     model, settings = session.model, session.recipe.sample
     start = _start_image_facts(session.recipe)
     remedy = "write --batch=1, generate smaller images, or set run.precision=bf16"
-    with assemble.named_shortage(f"{model.device} does not have enough memory", remedy):
-        images = generate_images(model, [one.request for one in session.drawings], session.recipe, say)
-        for one, image in zip(session.drawings, images, strict=True):
-            facts = image_files.generation_facts(one.request, settings)
-            if one.request.guidance != 1.0 and is_unconditional(model.family, one.request.negative, settings):
+    with assemble.translate_shortage(f"{model.device} does not have enough memory", remedy):
+        images = generate_images(model, [job.request for job in session.jobs], session.recipe, say)
+        for job, image in zip(session.jobs, images, strict=True):
+            facts = image_files.generation_facts(job.request, settings)
+            if job.request.guidance != 1.0 and is_unconditional(model.family, job.request.negative, settings):
                 facts["unconditional"] = "zeros"  # what guidance moved away from, instead of the negative prompt
-            yield one, image.pixels, facts | start | model.facts
+            yield job, image.pixels, facts | start | model.facts
 
 
 def write_images(
-    args: SampleArgs, place: Place, say: Callable[[str], None], opener: Opener = open_model
+    args: SampleArgs, source: SampleSource, say: Callable[[str], None], opener: Opener = open_model
 ) -> Iterator[str]:
     """Generates all images into a folder and yields lines that report where they are. say: prints progress. After
     Ctrl-C there is a contact sheet of the images generated so far."""
-    session = open_session(args, place, say, opener)
-    recipe, drawings, title = session.recipe, session.drawings, session.name
+    session = open_session(args, source, say, opener)
+    recipe, jobs, title = session.recipe, session.jobs, session.name
     out = args.out or durable.free_folder(Path("samples") / title)
     if args.numbered:
-        drawings = _with_numbers(out, drawings)
-        session = replace(session, drawings=drawings)
+        jobs = _with_numbers(out, jobs)
+        session = replace(session, jobs=jobs)
     else:
-        refuse_taken(out, [*(one.name for one in drawings), *_sheet_names(drawings)], replaces=args.replaces)
-    if any(one.request.size.frames > 1 for one in drawings) and (
+        refuse_taken(out, [*(job.name for job in jobs), *_sheet_names(jobs)], replaces=args.replaces)
+    if any(job.request.size.frames > 1 for job in jobs) and (
         sentence := image_files.check_clip_encoder(recipe.sample.clip)
     ):
         say(sentence)
@@ -129,36 +129,36 @@ def write_images(
     try:
         _generate_all(out, session, tiles, say, replaces=args.replaces)
     except KeyboardInterrupt:
-        finished = [one for one in drawings if (one.row, one.column) in tiles]
+        finished = [job for job in jobs if (job.row, job.column) in tiles]
         if finished:
-            where = _write_sheets_and_report(
-                out, finished, tiles, recipe.sample, title, of=len(drawings), replaces=args.replaces
+            summary = _write_sheets_and_report(
+                out, finished, tiles, recipe.sample, title, of=len(jobs), replaces=args.replaces
             )
-            say(f"interrupted: {where}")
+            say(f"interrupted: {summary}")
         raise
-    yield _write_sheets_and_report(out, drawings, tiles, recipe.sample, title, replaces=args.replaces)
+    yield _write_sheets_and_report(out, jobs, tiles, recipe.sample, title, replaces=args.replaces)
 
 
-def _missing_embeddings(args: SampleArgs, lines: Sequence[Line], recipe: Recipe) -> Iterator[str]:
+def _find_missing_embeddings(args: SampleArgs, lines: Sequence[Line], recipe: Recipe) -> Iterator[str]:
     """Hints about learned tokens in prompts whose file is next to an adapter and not given with `--embedding`."""
     texts = [text for line in lines for text in (line.prompt, line.negative or "")]
-    known = {*recipe.model.tokens.words, *recipe.model.tokens.files}
+    tokens = {*recipe.model.tokens.words, *recipe.model.tokens.files}
     for path, _ in args.adapters:
-        for word, file in learned_tokens.tokens_next_to(path).items():
-            if word not in known and any(word in text for text in texts):
-                embedding = shlex.quote(f"{word}={file}")
-                yield f"{word} in a prompt is a learned token of {path}; add --embedding={embedding}"
+        for token, file in learned_tokens.tokens_next_to(path).items():
+            if token not in tokens and any(token in text for text in texts):
+                embedding = shlex.quote(f"{token}={file}")
+                yield f"{token} in a prompt is a learned token of {path}; add --embedding={embedding}"
 
 
 def _write_sheets_and_report(
-    out: Path, images: Sequence[Drawing], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
+    out: Path, images: Sequence[ImageJob], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
     *, of: int | None = None, replaces: bool,
 ) -> str:  # fmt: skip
     """Writes the contact sheets and returns where everything is. of: how many images were requested, if not all were
     generated."""
     sheets = ", ".join(str(path) for path in _write_sheets(out, images, tiles, settings, title, replaces=replaces))
-    what = "clip" if images[0].request.size.frames > 1 else "image"
-    number = format_count(len(images), what) if of is None else f"{len(images)} of {format_count(of, what)}"
+    noun = "clip" if images[0].request.size.frames > 1 else "image"
+    number = format_count(len(images), noun) if of is None else f"{len(images)} of {format_count(of, noun)}"
     return f"{number} in {out}; contact sheet: {sheets}"
 
 
@@ -169,9 +169,9 @@ def _clean_prompts(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, .
     return tuple(cleaning.clean_line(line, captions) for line in lines), clean_prompt
 
 
-def _drawings(
+def _make_jobs(
     planned: Sequence[PlannedImage], args: SampleArgs, recipe: Recipe, model: SampledModel, *, is_model: bool
-) -> list[Drawing]:  # fmt: skip
+) -> list[ImageJob]:  # fmt: skip
     """All images to generate, sorted by size so that equal sizes share batches. Raises RecipeError E1007 for a size
     that the model cannot generate."""
     settings = recipe.sample
@@ -184,43 +184,43 @@ def _drawings(
     negative = settings.negative_prompt if args.negative is None else args.negative
     negative = cleaning.clean_prompt(negative, recipe.data.captions)
     frames = assemble.frames_to_generate(recipe, model.family.grid, default.frames if default else 1)
-    drawings: list[Drawing] = []
-    for one in planned:
-        width, height = one.size(usual)
-        refuse_sides(width, height, model.family.grid.side, one.line.where)
+    jobs: list[ImageJob] = []
+    for image in planned:
+        width, height = image.size(usual)
+        refuse_sides(width, height, model.family.grid.side, image.line.where)
         request = Request(
-            prompt=one.line.prompt,
+            prompt=image.line.prompt,
             size=Size(width, height, frames),
-            negative=negative if one.line.negative is None else one.line.negative,
-            seed=one.seed,
-            index=one.index,
-            steps=one.line.steps,
-            guidance=one.guidance,
-            solver=one.line.solver,
+            negative=negative if image.line.negative is None else image.line.negative,
+            seed=image.seed,
+            index=image.index,
+            steps=image.line.steps,
+            guidance=image.guidance,
+            solver=image.line.solver,
         )
-        drawings.append(
-            Drawing(request, one.line, one.row, one.column, one.stem + image_files.file_suffix(request.size))
+        jobs.append(
+            ImageJob(request, image.line, image.row, image.column, image.stem + image_files.file_suffix(request.size))
         )
 
     # equal size, solver and scale next to each other, to share batches
-    def batch_key(one: Drawing) -> tuple[int, int, str, float]:
-        request = one.request
+    def batch_key(job: ImageJob) -> tuple[int, int, str, float]:
+        request = job.request
         return request.size.width, request.size.height, request.solver or "", request.guidance or 0.0
 
-    return sorted(drawings, key=batch_key)
+    return sorted(jobs, key=batch_key)
 
 
 def _generate_all(
     out: Path, session: Session, tiles: dict[tuple[int, int], Pixels], say: Callable[[str], None], *, replaces: bool
 ) -> None:  # fmt: skip
     """Generates images and writes each as soon as it is finished. tiles: receives thumbnails by row and column."""
-    settings, total = session.recipe.sample, len(session.drawings)
+    settings, total = session.recipe.sample, len(session.jobs)
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    for number, (one, pixels, facts) in enumerate(generate(session, say), 1):
+    for number, (job, pixels, facts) in enumerate(generate(session, say), 1):
         content = image_files.file(pixels, facts, settings.clip)
-        durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE, replaces=replaces)
-        tiles[one.row, one.column] = _small(image_files.film_strip(pixels))
+        durable.write_new(out / job.name, content, code="E1071", remedy=ELSEWHERE, replaces=replaces)
+        tiles[job.row, job.column] = _make_thumbnail(image_files.film_strip(pixels))
         if number % max(1, settings.batch_size) == 0 or number == total:
             say(f"generated {number} of {total}")
 
@@ -231,10 +231,10 @@ def _start_image_facts(recipe: Recipe) -> dict[str, str]:
     path = settings.image or settings.clip.first_frame
     if path is None:
         return {}
-    digest, what = decoding.digest_of(path), "image" if settings.image else "first_frame"
+    digest, kind = decoding.digest_of(path), "image" if settings.image else "first_frame"
     return {
-        what: str(path.absolute()),
-        **({f"{what}_sha256": digest.hex()} if digest is not None else {}),
+        kind: str(path.absolute()),
+        **({f"{kind}_sha256": digest.hex()} if digest is not None else {}),
         **({"strength": f"{settings.strength!r}"} if settings.image else {}),
         "data.resize": f"{data.resize}",
         "data.background": f"{data.background}",
@@ -242,14 +242,14 @@ def _start_image_facts(recipe: Recipe) -> dict[str, str]:
 
 
 def _write_sheets(
-    out: Path, drawings: Sequence[Drawing], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
+    out: Path, jobs: Sequence[ImageJob], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
     *, replaces: bool,
 ) -> list[Path]:  # fmt: skip
     """Writes contact.png, and contact-2.png … if one would be too large. Under each image is what its column heading
     does not contain."""
-    prompts = {one.row: one.request.prompt or "(no prompt)" for one in drawings}
-    heads = _headings(drawings)
-    notes = {(one.row, one.column): _note(one, heads[one.column], drawings, settings) for one in drawings}
+    prompts = {job.row: job.request.prompt or "(no prompt)" for job in jobs}
+    heads = _headings(jobs)
+    notes = {(job.row, job.column): _note(job, heads[job.column], jobs, settings) for job in jobs}
     written: list[Path] = []
     for top in range(0, len(prompts), _ROWS):
         for left in range(0, len(heads), _COLUMNS):
@@ -273,22 +273,22 @@ def _sheet_paths(out: Path) -> Iterator[Path]:
     yield from (out / f"contact-{number}.png" for number in itertools.count(2))
 
 
-def _sheet_names(drawings: Sequence[Drawing]) -> list[str]:
-    down = -(-len({one.row for one in drawings}) // _ROWS)
-    across = -(-len({one.column for one in drawings}) // _COLUMNS)
+def _sheet_names(jobs: Sequence[ImageJob]) -> list[str]:
+    down = -(-len({job.row for job in jobs}) // _ROWS)
+    across = -(-len({job.column for job in jobs}) // _COLUMNS)
     return [path.name for path in itertools.islice(_sheet_paths(Path()), down * across)]
 
 
-def _with_numbers(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
+def _with_numbers(out: Path, jobs: Sequence[ImageJob]) -> list[ImageJob]:
     """The images with names of nine digits, in the order of prompts and seeds, after the highest existing number:
     MindONE's format."""
     existing = [int(path.stem) for path in out.glob("*") if re.fullmatch(r"\d{9}", path.stem)]
     first = max(existing, default=-1) + 1
-    order = sorted(range(len(drawings)), key=lambda n: (drawings[n].row, drawings[n].column))
-    number = {place: first + count for count, place in enumerate(order)}
+    order = sorted(range(len(jobs)), key=lambda n: (jobs[n].row, jobs[n].column))
+    number_of = {index: first + count for count, index in enumerate(order)}
     return [
-        replace(one, name=f"{number[place]:09d}{image_files.file_suffix(one.request.size)}")
-        for place, one in enumerate(drawings)
+        replace(job, name=f"{number_of[index]:09d}{image_files.file_suffix(job.request.size)}")
+        for index, job in enumerate(jobs)
     ]
 
 
@@ -299,31 +299,31 @@ _SET_BY_LINE: dict[str, Callable[[Line], bool]] = {
 }
 
 
-def _headings(drawings: Sequence[Drawing]) -> dict[int, dict[str, str]]:
+def _headings(jobs: Sequence[ImageJob]) -> dict[int, dict[str, str]]:
     """For each column with images: the size, seed and, if there are several, guidance scale that its images share;
     lines that set one themselves count only if all do."""
     headings: dict[int, dict[str, str]] = {}
-    for column in sorted({one.column for one in drawings}):
-        in_column = [one for one in drawings if one.column == column]
+    for column in sorted({job.column for job in jobs}):
+        in_column = [job for job in jobs if job.column == column]
         headings[column] = {}
-        for name in _marks(in_column[0], drawings):
-            left_open = [one for one in in_column if not _SET_BY_LINE[name](one.line)] or in_column
-            values = {_marks(one, drawings)[name] for one in left_open}
+        for name in _marks(in_column[0], jobs):
+            left_open = [job for job in in_column if not _SET_BY_LINE[name](job.line)] or in_column
+            values = {_marks(job, jobs)[name] for job in left_open}
             if len(values) == 1:
                 headings[column][name] = values.pop()
     return headings
 
 
-def _marks(one: Drawing, drawings: Sequence[Drawing]) -> dict[str, str]:
-    request = one.request
-    several = len({other.request.guidance for other in drawings}) > 1
+def _marks(job: ImageJob, jobs: Sequence[ImageJob]) -> dict[str, str]:
+    request = job.request
+    several = len({other.request.guidance for other in jobs}) > 1
     size = {"size": f"{request.size.width}x{request.size.height}", "seed": f"seed {request.seed}"}
     return size | ({"guidance": f"guidance {request.guidance:g}"} if several else {})
 
 
-def _note(one: Drawing, heading: dict[str, str], drawings: Sequence[Drawing], settings: SampleSettings) -> str:
-    line = one.line
-    texts = [text for name, text in _marks(one, drawings).items() if heading.get(name) != text]
+def _note(job: ImageJob, heading: dict[str, str], jobs: Sequence[ImageJob], settings: SampleSettings) -> str:
+    line = job.line
+    texts = [text for name, text in _marks(job, jobs).items() if heading.get(name) != text]
     if line.steps is not None and line.steps != settings.steps:
         texts.append(format_count(line.steps, "step"))
     if line.solver is not None and line.solver != settings.solver:
@@ -333,14 +333,14 @@ def _note(one: Drawing, heading: dict[str, str], drawings: Sequence[Drawing], se
     return ", ".join(texts)
 
 
-def _warn_of_lost_tokens(family: ModelFamily, drawings: Sequence[Drawing], say: Callable[[str], None]) -> None:
-    texts = list(dict.fromkeys(text for one in drawings for text in (one.request.prompt, one.request.negative) if text))
+def _warn_of_lost_tokens(family: ModelFamily, jobs: Sequence[ImageJob], say: Callable[[str], None]) -> None:
+    texts = list(dict.fromkeys(text for job in jobs for text in (job.request.prompt, job.request.negative) if text))
     for text, lost in zip(texts, family.lost_tokens(texts), strict=True):
         if lost:
             say(f"warning: the last {lost} tokens of {text[:60]!r}… do not fit and are ignored")
 
 
-def _small(pixels: Pixels) -> Pixels:
+def _make_thumbnail(pixels: Pixels) -> Pixels:
     image = Image.fromarray(pixels)
     image.thumbnail((_TILE, _TILE), Image.Resampling.LANCZOS)
     return np.asarray(image)

@@ -1,5 +1,5 @@
-"""Rows of the section `sample`: levels of noise, what guidance leads away from, sizes that are told, images to begin
-with, and a second model."""
+"""Rows of the section `sample`: noise levels, the unconditional prediction, micro-conditioning, images to start
+from, and a second model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.families.base import posterior_sample
 from mezzotint.families.sdxl import Family
 from mezzotint.sampling import sample as sampling
-from mezzotint.sampling.image_files import recorded_in
+from mezzotint.sampling.image_files import read_record
 from mezzotint.sampling.sigmas import compute_sigmas
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.model import ModelSettings
@@ -36,7 +36,7 @@ TABLE = Schedule.scaled_linear()
 
 class Sampled:
     """One image of the command. seen: of each call of a denoiser, its text width and its timesteps. told: the numbers
-    of each call. texts: the text it got, negatives first."""
+    of each call. texts: its text states, negatives first."""
 
     def __init__(self, place: Path, out: Path, words: tuple[str, ...], patch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[int, float]] = []
@@ -65,7 +65,7 @@ class Sampled:
         assert command.run([str(place), *kept, "run.device=cpu", f"--out={out}", *words]) == 0
         [path] = [path for path in out.glob("*.png") if not path.name.startswith("contact")]
         with Image.open(path) as image:
-            self.pixels, self.facts = np.asarray(image), recorded_in(image)
+            self.pixels, self.facts = np.asarray(image), read_record(image)
 
     @property
     def timesteps(self) -> list[float]:
@@ -93,7 +93,7 @@ def nearest_timestep(sigma: float) -> int:
     return int((TABLE.sigma - sigma).abs().argmin())
 
 
-# breaks if the levels of a descent were the schedule's whatever is asked, or the PNG did not say which they were
+# breaks if the sampler's levels are always those of the schedule, or the PNG does not record them
 @pytest.mark.effect("sample.sigmas")
 def test_sigmas_are_the_visited_noise_levels(sample_image: Callable[..., Sampled]) -> None:
     usual, karras, edm = sample_image(), sample_image("sample.sigmas=karras"), sample_image("sample.sigmas=edm")
@@ -101,7 +101,7 @@ def test_sigmas_are_the_visited_noise_levels(sample_image: Callable[..., Sampled
     low, high = float(TABLE.sigma[0]), float(TABLE.sigma[-1])
     ramp = [(high ** (1 / 7) + k / 3 * (low ** (1 / 7) - high ** (1 / 7))) ** 7 for k in range(4)]
     assert karras.timesteps == [nearest_timestep(sigma) for sigma in ramp]
-    assert edm.timesteps[0] == 999, "80 is above the schedule's highest level, which is the nearest one"
+    assert edm.timesteps[0] == 999, "80 is above the highest level of the schedule, which is used instead"
     assert "sigmas" not in usual.facts
     assert (karras.facts["sigmas"], edm.facts["sigmas"]) == ("karras", "edm")
     with pytest.raises(RecipeError, match=r"pndm visits .* sample.sigmas=karras needs one of ddim, euler") as caught:
@@ -109,13 +109,13 @@ def test_sigmas_are_the_visited_noise_levels(sample_image: Callable[..., Sampled
     assert caught.value.code == "E1070"
 
 
-# breaks if Stability's timesteps started below the last one, or went to the first
+# breaks if Stability's timesteps start below the last one, or are rounded to the first
 @pytest.mark.effect("sample.timestep_spacing")
 def test_stability_spacing_is_even_from_the_last_timestep(sample_image: Callable[..., Sampled]) -> None:
     assert sample_image("--spacing=stability").timesteps == [999, 749, 499, 249]
 
 
-# breaks if a bound did not bound, or were taken where there are no such levels
+# breaks if a bound has no effect, or is accepted for levels without such bounds
 @pytest.mark.effect("sample.sigma_min")
 @pytest.mark.effect("sample.sigma_max")
 @pytest.mark.effect("sample.rho")
@@ -138,7 +138,7 @@ def test_sigma_bounds_and_rho_shape_the_levels() -> None:
     assert caught.value.code == "E1070"
 
 
-# breaks if the base model were led away from an encoded empty caption, or a negative prompt were thrown away unasked
+# breaks if the base model always uses an encoded empty caption as unconditional, or silently ignores a negative prompt
 @pytest.mark.effect("sample.unconditional")
 def test_unconditional_selects_zeros_or_empty_caption(sample_image: Callable[..., Sampled]) -> None:
     def away(*words: str) -> tuple[bool, str | None]:
@@ -150,13 +150,13 @@ def test_unconditional_selects_zeros_or_empty_caption(sample_image: Callable[...
         assert bool(text.states[1].any())
         return zeros[0], drawn.facts.get("unconditional")
 
-    assert away() == (True, "zeros"), "as the model's folder says"
+    assert away() == (True, "zeros"), "as in the model's folder"
     assert away("--negative=blurred") == (False, None)
     assert away("--negative=blurred", "sample.unconditional=zeros") == (True, "zeros")
     assert away("sample.unconditional=caption") == (False, "caption")
 
 
-# breaks if nothing were bounded, or by another quantile
+# breaks if nothing is clamped, or by another quantile
 @pytest.mark.effect("sample.thresholding.ratio")
 @pytest.mark.effect("sample.thresholding.max")
 def test_thresholding_bounds_the_predicted_latents(sample_image: Callable[..., Sampled]) -> None:
@@ -169,14 +169,14 @@ def test_thresholding_bounds_the_predicted_latents(sample_image: Callable[..., S
         "wide, tighter": sample_image(few, "sample.thresholding.ratio=0.9", "sample.thresholding.max=3"),
     }
     pixels = {name: drawn.pixels.tobytes() for name, drawn in ways.items()}
-    assert pixels["cut"] == pixels["tighter"], "with a largest bound of 1 the share does not matter"
+    assert pixels["cut"] == pixels["tighter"], "with a maximum of 1 the share has no effect"
     assert len(set(pixels.values())) == 4
     assert ways["wide"].facts["thresholding.max"] == "3.0"
     with pytest.raises(RecipeError, match="leave one out"):
         sample_image("sample.thresholding.ratio=0.9", "--rescale=0.7")
 
 
-# breaks if the model were told other sizes, in another order, or the scores of the refiner were fixed
+# breaks if the model gets other sizes, in another order, or the refiner's scores are fixed
 @pytest.mark.effect("sample.micro_conditioning.original_size")
 @pytest.mark.effect("sample.micro_conditioning.target_size")
 @pytest.mark.effect("sample.micro_conditioning.crop_top_left")
@@ -192,7 +192,7 @@ def test_micro_conditioning_reaches_the_model(sample_image: Callable[..., Sample
     assert named.told[0].tolist()[0][:2] == [832, 1216]
 
 
-# breaks if the second model were not drawn with, were told other scores, or started or ended elsewhere
+# breaks if the second model is not used, gets other scores, or starts or ends at another step
 @pytest.mark.effect("sample.refiner.path")
 @pytest.mark.effect("sample.refiner.guidance")
 @pytest.mark.effect("sample.micro_conditioning.aesthetic_score")
@@ -200,10 +200,10 @@ def test_micro_conditioning_reaches_the_model(sample_image: Callable[..., Sample
 def test_refiner_runs_the_last_steps(sample_image: Callable[..., Sampled], refiner: Path) -> None:
     words = (f"sample.refiner.path={refiner}", "sample.refiner.strength=0.5", "--spacing=stability")
     drawn = sample_image(*words)
-    # five levels with the last 0: the lowest two, without it, are the second model's
+    # five levels, of which the last is 0: the second model has the lowest two others
     assert drawn.timesteps == [999, 749, 499, 249]
     widths = [width for width, _ in drawn.seen]
-    assert widths == [80, 80, 80, 48], "the base model has two text encoders, the refiner the second alone"
+    assert widths == [80, 80, 80, 48], "the base model has two text encoders, the refiner only the second"
     assert drawn.told[-1].tolist() == [[32, 32, 0, 0, 2.5], [32, 32, 0, 0, 6.0]]
     alone = sample_image(*words, "sample.refiner.guidance=1", "sample.micro_conditioning.aesthetic_score=7")
     assert alone.told[-1].tolist() == [[32, 32, 0, 0, 7.0]]
@@ -213,7 +213,7 @@ def test_refiner_runs_the_last_steps(sample_image: Callable[..., Sampled], refin
     assert len(bytes.fromhex(drawn.facts["refiner.model"])) == 32
 
 
-# breaks if the share were another one, or the second model added noise that is there already
+# breaks if the share differs, or the second model adds noise again
 @pytest.mark.effect("sample.refiner.strength")
 @pytest.mark.effect("sample.refiner.finish")
 def test_refiner_continues_or_starts_from_new_noise(
@@ -231,20 +231,20 @@ def test_refiner_continues_or_starts_from_new_noise(
     words = (f"sample.refiner.path={refiner}", "--spacing=stability")
     sample_image(*words, "sample.refiner.strength=0.6")
     (_, left, _), (begun, _, count) = handed
-    assert torch.equal(left, begun), "the very latents, with their noise"
-    assert count == 3, "three of five levels, the last 0"
+    assert torch.equal(left, begun), "the same latents, with their noise"
+    assert count == 3, "three of five levels, the last is 0"
     handed.clear()
     drawn = sample_image(*words, "sample.refiner.strength=0.6", "sample.refiner.finish=false")
     assert drawn.timesteps == [999, 749, 499, 249, 499, 249]
     (start, clean, _), (begun, _, _) = handed
     fresh = (begun - clean) / float(TABLE.sigma[499])
     assert 0.8 < float(fresh.std()) < 1.2
-    assert float((fresh * start).mean() / start.std()) < 0.3, "not the noise that the first model began with"
+    assert float((fresh * start).mean() / start.std()) < 0.3, "not the initial noise of the first model"
     with pytest.raises(RecipeError, match="leaves nothing to the first model"):
         sample_image(*words, "sample.image=x.png", "sample.strength=0.1")
 
 
-# breaks if the image were not begun with, at the wrong level, or drawn in another size
+# breaks if sampling does not start from the image, starts at the wrong level, or has another size
 @pytest.mark.effect("sample.image")
 @pytest.mark.effect("sample.strength")
 def test_initial_image_and_strength(sample_image: Callable[..., Sampled], tmp_path: Path, sdxl_folder: Path) -> None:
@@ -262,19 +262,19 @@ def test_initial_image_and_strength(sample_image: Callable[..., Sampled], tmp_pa
     expected = sampling.as_bytes(family.decode_media(latents)[0]).astype(int)
     assert np.abs(expected - none.pixels).max() <= 1, "the image, through the autoencoder"
     half = sample_image(*words, "sample.strength=0.75")
-    assert half.timesteps == [499, 249], "three of five levels, the last 0"
+    assert half.timesteps == [499, 249], "three of five levels, the last is 0"
     assert half.pixels.shape == (32, 32, 3)
     assert (half.facts["image"], half.facts["strength"]) == (str(path), "0.75")
     assert half.facts["image_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     scale = math.sqrt(1 + float(TABLE.sigma[499]) ** 2)
-    assert 0.5 < float(half.x[0].std()) * scale / float(TABLE.sigma[499]) < 2, "noise of the level it begins with"
+    assert 0.5 < float(half.x[0].std()) * scale / float(TABLE.sigma[499]) < 2, "noise of the start level"
     (tmp_path / "broken.png").write_text("no image")
     with pytest.raises(RecipeError, match="use another image") as caught:
         sample_image(f"sample.image={tmp_path / 'broken.png'}")
     assert caught.value.code == "E1091"
 
 
-# breaks if a name stood for another size, or the sides were told in the other order
+# breaks if a name means another size, or width and height are exchanged
 @pytest.mark.effect("sample.size")
 def test_size_accepts_sdxl_names() -> None:
     def size(word: str) -> Any:
@@ -282,7 +282,7 @@ def test_size_accepts_sdxl_names() -> None:
 
     assert size("sdxl-1.46") == (1216, 832)
     assert all(size(f"sdxl-{name}") == sides for name, sides in SDXL_SIZES.items())
-    # all but the two small squares are named by width over height
+    # names are width over height, except for the two small squares
     named = {name: sides for name, sides in SDXL_SIZES.items() if "_" not in name}
     assert all(abs(w / h - float(name)) < 0.02 for name, (w, h) in named.items())
     with pytest.raises(RecipeError, match="there is no size sdxl-9"):

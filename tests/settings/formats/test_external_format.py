@@ -28,7 +28,7 @@ class Reels(Section):
     """How many, the newest first."""
 
 def contradictions(data):
-    if data.own(Reels).newest > data.batch_size:
+    if data.get_section(Reels).newest > data.batch_size:
         yield "data.reels.newest is more than data.batch_size"
 
 SPEC = FormatSpec(settings=Reels, contradictions=contradictions)
