@@ -79,7 +79,7 @@ def test_conflicting_sets_are_refused_with_a_remedy(settings: list[str], sentenc
 )
 def test_folders_of_sets_may_move_and_everything_else_is_refused_on_resume(sets: str, rule: str) -> None:
     recorded = read_text("data: {sets: [{path: a, repeats: 2}, {path: b}]}").recipe
-    [difference] = differences(
+    [difference] = find_differences(
         recorded.model_dump(mode="json", by_alias=True), read_text(f"data: {{sets: {sets}}}").recipe
     )
     assert (difference.path, difference.change) == ("data.sets", rule)
