@@ -63,7 +63,8 @@ def folder(tmp_path: Path) -> Path:
 
 def settings(folder: Path, **more: Any) -> dict[str, Any]:
     return {
-        "data__path": [str(folder), str(folder / "more.json")],
+        "data__path": None,
+        "data__sets": json.dumps([{"path": str(folder)}, {"path": str(folder / "more.json")}]),
         "data__format": "everydream",
         "data__batch_size": 2,
         "data__remainder": "repeat",
