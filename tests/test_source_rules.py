@@ -267,7 +267,6 @@ def test_recipes_are_changed_only_at_entry_points() -> None:
         "api/datasets.py",
         "data/catalogue/catalogue.py",
         "data/catalogue/indexing.py",
-        "data/schedule/plan.py",
         "families/shared/flow_files.py",
         "families/shared/folder_files.py",
         "training/callbacks/previews.py",

@@ -42,7 +42,8 @@ from mezzotint.data.files import columns
 from mezzotint.data.files.listing import walk
 from mezzotint.data.loading.loader import RankShare
 from mezzotint.data.media import decoding
-from mezzotint.data.schedule.plan import Timeline, plan_columns
+from mezzotint.data.schedule.columns import plan_columns
+from mezzotint.data.schedule.plan import Timeline
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared.processes import Processes
 from mezzotint.settings.sections.data import DataSettings, HoldoutSettings

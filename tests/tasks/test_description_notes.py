@@ -27,7 +27,7 @@ def test_folder_listed_twice_is_noted(tmp_path: Path, monkeypatch: pytest.Monkey
     assert said("data.sets=[{path: a}, {path: b}]") == ""
     twice = said("data.sets=[{path: a}, {path: b}, {path: ./b/../a}]")
     assert f"{tmp_path / 'a'} twice" in twice
-    assert "data.repeats" in twice
+    assert "use repeats instead" in twice
     assert f"{tmp_path / 'a'} 3 times" in said("data.sets=[{path: a}, {path: link}, {path: a}]")
 
 
