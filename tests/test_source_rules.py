@@ -306,7 +306,7 @@ def names_another(path: Path, names: Collection[str]) -> bool:
 _LORA_FILES = "kohya and diffusers are layouts of adapter files"
 NAMED = {
     "families": (("families", "settings/families"), {
-        "settings/sections/data.py": "the list of sizes in SDXL's paper",
+        "settings/sections/buckets.py": "the list of sizes in SDXL's paper",
         "settings/sections/model.py": "the default",
         "weights/layouts/shared.py": "the layout of SDXL and its variants",
         "weights/single_file/extras.py": "the layout of old files without metadata",

@@ -332,7 +332,7 @@ def for_all(folder: Path, count: int) -> Figures:
     start = time.process_time()
     walk(folder / "many", decoding.SUFFIXES | {".txt"})
     listed = time.process_time() - start
-    settings = settings_of(folder).model_copy(update={"path": (folder / "many",), "verify": "on_first_use"})
+    settings = settings_of(folder).model_copy(update={"path": folder / "many", "verify": "on_first_use"})
     start = time.process_time()
     catalogues.build(settings, folder / "first", workers=1)
     return {"list": listed / count, "index, images not decoded": (time.process_time() - start - listed) / count}
