@@ -127,6 +127,8 @@ class DataSet:
         crop = placement.at_visit(catalogue, visit, size, settings)
         row_dropout = catalogue.overrides.caption_dropout_of(row)
         dropout = settings.captions.dropout if row_dropout is None else row_dropout
+        if captions.is_dropped_in(at_epoch, settings.captions.dropout_every):
+            dropout = 1.0
         chosen = captions.choose(catalogue.captions(row), visit, dropout=dropout)
         all_captions = captions.DrawnCaptions.of(catalogue, row, settings)
         top, left = crop.crop_top_left

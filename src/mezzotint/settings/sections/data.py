@@ -304,6 +304,11 @@ class DataSettings(Section):
         for fixed in spec.fixed:
             if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
                 yield fixed.sentence.format(name=self.format)
+        if self.captions.dropout_every and self.epoch_seed == "add":
+            yield (
+                "data.captions.dropout_every counts epochs, which data.epoch_seed=add makes equal to the first; leave "
+                "out one of them"
+            )
         yield from spec.contradictions(self)
         yield from self._other_format_sections()
         yield from self._clip_contradictions()
@@ -334,7 +339,7 @@ class DataSettings(Section):
     @property
     def drops_captions(self) -> bool:
         """Whether captions may be dropped, in any set."""
-        return any(one.settings.captions.dropout > 0 for one in self.image_sets())
+        return any(one.settings.captions.can_drop for one in self.image_sets())
 
     @property
     def paths(self) -> tuple[Path, ...]:
