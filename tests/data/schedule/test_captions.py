@@ -112,6 +112,7 @@ def test_caption_without_main_text_is_its_tags() -> None:
     tags = Tags("", ("a", "b"), (1.0, 2.0), limit=4)
     assert tags.text == "a, b"
     assert {", ".join(order) for order in orders(tags)} == {"a, b", "b, a"}
+    assert {len(order) for order in orders(Tags("", ("a", "b"), (1.0, 2.0), limit=3))} == {1}
 
 
 def test_tags_round_trip_through_their_column() -> None:
