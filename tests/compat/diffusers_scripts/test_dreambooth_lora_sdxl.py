@@ -22,10 +22,10 @@ def test_table_has_its_own_captions_or_the_prompt_for_all(tmp_path: Path) -> Non
         return kept | {"caption": recipe.columns.caption, "word": recipe.captions.trigger}
 
     assert read() == {
-        "format": "metadata", "path": "images", "image": "image", "caption": "text", "word": ("sks",),
+        "format": "metadata", "path": "images", "image": "image", "caption": "text", "word": "sks",
     }  # fmt: skip
     assert read("--caption_column=words", "--image_column=file") == {
-        "format": "metadata", "path": "images", "image": "file", "caption": "words", "word": (),
+        "format": "metadata", "path": "images", "image": "file", "caption": "words", "word": "",
     }  # fmt: skip
     more = foreign.read_command_line(
         LINES.name, [*TABLE, "--dataset_config_name=c", f"--cache_dir={tmp_path}"], (), ALONE

@@ -162,7 +162,7 @@ def test_mindone_cache_of_the_same_data_is_trained_on() -> None:
     assert "is a cache of MindONE, but not of data" in "\n".join(map(str, translation.notes))
     Path("cache_data/latent_cache/a.npy").touch()
     data = translated(HERE).settings["data"]
-    assert (data["format"], data["path"]) == ("mindone-cache", ["./cache_data"])
+    assert (data["format"], data["path"]) == ("mindone-cache", "./cache_data")
 
 
 @pytest.mark.parametrize("whose", ["Mezzotint", "MindONE"])
