@@ -124,7 +124,9 @@ def test_list_at_the_top_is_read_too() -> None:
     assert file.at((1, "id")) == "b"
     assert file.line_near((1, "id")) == 2
     [problem] = setting_files.read_object(file, SPECS).problems
-    assert problem.message == "must be an object, got a list"
+    assert (problem.where, problem.message) == ("the file in sets.json", "must be an object, got a list")
+    [problem] = setting_files.read_object(file, SPECS, (1,), called="sets.1").problems
+    assert (problem.where, problem.line) == ("sets.1.id in sets.json", 2)
 
 
 def test_sections_may_be_flattened() -> None:

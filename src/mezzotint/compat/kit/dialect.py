@@ -16,8 +16,10 @@ from typing import Any, Literal
 from mezzotint.compat.kit import launchers, reading, setting_files
 from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.compat.kit.reading import Form, Parsed, Spec, Value
+from mezzotint.compat.kit.setting_files import SettingsFile
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.settings.reading.translation import Launched, Note, Translation, flag_name
+from mezzotint.settings.reading.yaml_rules import KeyPath
 
 Outcome = Literal["mapped", "computed", "without effect", "refused", "waits"]
 
@@ -109,14 +111,18 @@ def waits(flag: str, default: Any, feature: str, about: str, **more: Any) -> Row
 
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """The keys of a settings file (JSON, TOML or YAML) that a flag names. flag: that flag; if its default file does not
-    exist, `shipped` is used. prefix: distinguishes the rows' names from flags. rows: a dot in a name is a level of the
-    file. shipped: values of the file that comes with the trainer, by name without prefix."""
+    """The keys of an object of a settings file (JSON, TOML or YAML) that a flag names. flag: that flag; if its default
+    file does not exist, `shipped` is used. prefix: distinguishes the rows' names from flags. rows: a dot in a name is a
+    level of the file. shipped: values of the file that comes with the trainer, by name without prefix. at: where in the
+    file the object is. each: for a list of such objects, its name in flags: `PREFIXeach.0.KEY`, `PREFIXeach.1.KEY`; a
+    file without the list has none."""
 
     flag: str
     prefix: str
     rows: tuple[Row, ...]
     shipped: Mapping[str, Value] = empty_mapping()
+    at: KeyPath = ()
+    each: str = ""
 
 
 FOREIGN_DEFAULTS = MappingProxyType({"data.decode": "full", "run.tf32": False})
@@ -128,8 +134,9 @@ class Draft:
     """A translation in progress. rows: the trainer's rows by flag. values: the value of every flag, with defaults.
     named: the flags that are given. nulls: those of them that a file sets to null, which means the default. launched:
     precision and number of processes, including those of a pasted launcher. files: by flag or key, the file that
-    contains it, if it is not on the command line. line: the words of the command line, without launcher. verb:
-    Mezzotint's command, if it is not the dialect's usual one. accumulation, division: see `Dialect`."""
+    contains it, if it is not on the command line; lines: where in that file. line: the words of the command line,
+    without launcher. verb: Mezzotint's command, if it is not the dialect's usual one. accumulation, division: see
+    `Dialect`."""
 
     rows: Mapping[str, Row]
     values: Mapping[str, Value]
@@ -137,6 +144,7 @@ class Draft:
     launched: Launched
     nulls: frozenset[str] = frozenset()
     files: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
     line: tuple[str, ...] = ()
     verb: str = ""
     accumulation: str = ""
@@ -230,7 +238,7 @@ class Draft:
         """Adds a problem, unless this flag has one already. All problems are reported together."""
         if any(problem.where == self.display_name(flag) for problem in self.problems):
             return
-        self.problems.append(Problem(self.display_name(flag), message, remedy, code))
+        self.problems.append(Problem(self.display_name(flag), message, remedy, code, self.lines.get(flag)))
 
     def raise_problems(self, dialect: str) -> None:
         """Raises RecipeError with all problems, if there are any."""
@@ -322,12 +330,12 @@ class Dialect:
         if command.mixed_precision:
             launched = Launched(launched.processes, command.mixed_precision, command.tool)
         parsed = reading.parse(command.arguments, {row.flag: row for row in self.rows})
-        files, old_names = self._apply_files(parsed)
-        file_rows = (replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows)
+        files, file_rows, old_names = self._apply_files(parsed)
         draft = _draft(
             (*self.rows, *file_rows), parsed, command, launched, [*notes, *command.notes(launched.processes)]
         )
-        draft.files, draft.accumulation, draft.division = files, self.accumulation, self.division
+        draft.files, draft.lines = files, parsed.lines
+        draft.accumulation, draft.division = self.accumulation, self.division
         for flag, text in old_names:
             draft.note(flag, text)
         if command.script and command.script not in self.scripts:
@@ -366,23 +374,23 @@ class Dialect:
         names = {name.strip(): f"--{flag}" for flag in tool.files for name in draft.text(flag).split(",")}
         return translated, tuple(draft.notes), {name: flag for name, flag in names.items() if name} | flags
 
-    def _apply_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
-        """Adds the values of settings files to those of the command line. Returns the file of each key, and (flag,
-        sentence) for old names."""
+    def _apply_files(self, parsed: Parsed) -> tuple[dict[str, str], list[Row], list[tuple[str, str]]]:
+        """Adds the values of settings files to those of the command line. Returns the file of each key, the rows of
+        `tables` by their flags, and (flag, sentence) for old names."""
         files: dict[str, str] = {}
+        own = {row.flag: row for row in self.rows}
         if self.config and parsed.values.get(self.config):
             name = str(parsed.values[self.config])
-            specs = {row.flag: row for row in self.rows}
-            contents = setting_files.read(name, f"--{self.config}", specs, flatten=self.flat_config)
+            contents = setting_files.read(name, f"--{self.config}", own, flatten=self.flat_config)
             parsed.problems += contents.problems
             for flag, value in contents.values.items():
                 if flag not in parsed.values:
                     parsed.values[flag] = value
                     files[flag] = setting_files.file_name(name)
+            parsed.lines |= {flag: line for flag, line in contents.lines.items() if flag in files}
         old_names = _resolve_old_names(parsed, files, self.rows)
-        for table in self.tables:
-            _apply_table(table, parsed, files, {row.flag: row for row in self.rows}[table.flag])
-        return files, old_names
+        rows = [row for table in self.tables for row in _apply_table(table, parsed, files, own[table.flag])]
+        return files, rows, old_names
 
 
 def bucket_step(side: int) -> int:
@@ -441,21 +449,44 @@ def _is_met(draft: Draft, condition: str) -> bool:
     return str(value).lower() == text if text else bool(value)
 
 
-def _apply_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> None:
-    """Reads the file of a table; if it is a default that does not exist, uses the values that ship with the trainer."""
+def _apply_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> list[Row]:
+    """Reads the file of a table; if it is a default that does not exist, uses the values that ship with the trainer.
+    Returns the rows by their flags."""
     name = parsed.values.get(table.flag) or row.default
+    own = [] if table.each else [replace(one, flag=table.prefix + one.flag) for one in table.rows]
     if name is None:
-        return
-    is_absent = parsed.values.get(table.flag) is None and not Path(str(name)).expanduser().is_file()
-    for one in table.rows:
-        files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else setting_files.file_name(str(name))
-    if is_absent:
+        return own
+    if parsed.values.get(table.flag) is None and not Path(str(name)).expanduser().is_file():
+        files |= {one.flag: f"the {name} that ships" for one in own}
         parsed.under |= {table.prefix + key: value for key, value in table.shipped.items()}
-        return
+        return own
     called = flag_name(table.flag, files.get(table.flag, ""))
-    contents = setting_files.read(str(name), called, {one.flag: one for one in table.rows})
+    try:
+        file = setting_files.load(str(name))
+    except RecipeError as error:
+        parsed.problems.append(Problem(called, error.message, "", "E1017"))
+        return own
+    if not table.each:
+        _read_table(table, parsed, files, file, table.at, "")
+        return own
+    entries = file.at(table.at)
+    for index in range(len(entries) if isinstance(entries, list) else 0):
+        own += _read_table(table, parsed, files, file, (*table.at, index), f"{table.each}.{index}")
+    return own
+
+
+def _read_table(
+    table: FileTable, parsed: Parsed, files: dict[str, str], file: SettingsFile, at: KeyPath, called: str
+) -> list[Row]:
+    """Adds the values of one object of a file. called: its name in messages. Returns its rows by their flags."""
+    start = f"{table.prefix}{called}." if called else table.prefix
+    contents = setting_files.read_object(file, {one.flag: one for one in table.rows}, at, called=called)
     parsed.problems += contents.problems
-    parsed.values |= {table.prefix + key: value for key, value in contents.values.items()}
+    parsed.values |= {start + key: value for key, value in contents.values.items()}
+    parsed.lines |= {start + key: line for key, line in contents.lines.items()}
+    rows = [replace(one, flag=start + one.flag) for one in table.rows]
+    files |= {one.flag: file.name for one in rows}
+    return rows
 
 
 def _resolve_old_names(parsed: Parsed, files: dict[str, str], rows: Sequence[Row]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,14 +37,13 @@ _TOML_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A file as plain values. name: in messages, the last part of its path. tree: its top object or list. text: its
-    content. lines: of a TOML or YAML file."""
+    """A file as plain values. name: in messages, the last part of its path. tree: its top object or list. lines: of
+    keys and list entries, where they are known."""
 
     name: str
     kind: Kind
     tree: Any
-    text: str
-    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    lines: Mapping[KeyPath, int]
 
     def at(self, key_path: KeyPath) -> Any:
         """The value at a key path, None if there is none."""
@@ -58,18 +57,15 @@ class SettingsFile:
 
     def line_near(self, key_path: KeyPath) -> int | None:
         """The line of a value, or of the nearest enclosing one; None where it is not known."""
-        if self.kind == "JSON":
-            return yaml_rules.line_of(self.text, key_path)
         ends = (key_path[:end] for end in range(len(key_path), 0, -1))
         return next((self.lines[end] for end in ends if end in self.lines), None)
 
-    def where(self, key_path: KeyPath) -> str:
-        """A key as messages name it: `a.b.0.c in train.yaml`."""
-        return f"{'.'.join(map(str, key_path))} in {self.name}"
-
-    def problem(self, key_path: KeyPath, message: str, remedy: str = "", code: str = "E1018") -> Problem:
-        """A problem of a key, with its line."""
-        return Problem(self.where(key_path), message, remedy, code, self.line_near(key_path))
+    def problem(
+        self, key_path: KeyPath, message: str, remedy: str = "", code: str = "E1018", *, called: str = ""
+    ) -> Problem:
+        """A problem of a key, with its line. called: its name in messages, by default the whole key path."""
+        name = called or ".".join(map(str, key_path)) or "the file"
+        return Problem(f"{name} in {self.name}", message, remedy, code, self.line_near(key_path))
 
 
 def file_name(name: str) -> str:
@@ -91,15 +87,23 @@ def read(name: str, flag: str, specs: Mapping[str, Spec], *, flatten: bool = Fal
 
 
 def read_object(
-    file: SettingsFile, specs: Mapping[str, Spec], key_path: KeyPath = (), *, flatten: bool = False
+    file: SettingsFile,
+    specs: Mapping[str, Spec],
+    key_path: KeyPath = (),
+    *,
+    flatten: bool = False,
+    called: str | None = None,
 ) -> Parsed:
-    """The values of one object of a file by key, with dots for keys of nested objects. key_path: of the object.
-    flatten: the names of sections do not matter, as in files whose sections only group options; a key may then be in
-    one section only. Does not raise: as `read`, with the line of each key where it is known."""
+    """The values of one object of a file by key, with dots for keys of nested objects. key_path: of the object; called:
+    its name in messages, by default the whole key path. flatten: the names of sections do not matter, as in files whose
+    sections only group options; a key may then be in one section only. Does not raise: as `read`, with the line of each
+    key where it is known."""
     parsed = Parsed()
     tree = file.at(key_path)
+    prefix = key_path if called is None else (called,) if called else ()
     if not isinstance(tree, dict):
-        parsed.problems.append(file.problem(key_path, f"must be an object, got {_describe(tree)}", code="E1017"))
+        message = f"must be an object, got {_describe(tree)}"
+        parsed.problems.append(file.problem(key_path, message, code="E1017", called=".".join(map(str, prefix))))
         return parsed
     sections: dict[str, KeyPath] = {}
     for inside, raw in _flat_entries(tree, specs, ()) if flatten else _entries(tree, specs, ()):
@@ -107,20 +111,22 @@ def read_object(
         if len(parsed.problems) >= _MAX_PROBLEMS:
             break
         spec = specs.get(key)
-        full = (*key_path, *inside)
+        full, name = (*key_path, *inside), ".".join(map(str, (*prefix, *inside)))
         if spec is None:
-            parsed.problems.append(file.problem(full, "unknown key", _suggest_key(key, specs), "E1016"))
+            parsed.problems.append(file.problem(full, "unknown key", _suggest_key(key, specs), "E1016", called=name))
             continue
         if key in sections:
-            first = ".".join(map(str, sections[key]))
-            parsed.problems.append(file.problem(full, f"is also given as {first}", "keep one of them", "E1017"))
+            message = f"is also given as {'.'.join(map(str, sections[key]))}"
+            parsed.problems.append(file.problem(full, message, "keep one of them", "E1017", called=name))
             continue
         sections[key] = full
         value, message = _value(spec, raw, file.kind)
         if message:
-            parsed.problems.append(file.problem(full, message, code="E1017"))
-        else:
-            parsed.values[key] = value
+            parsed.problems.append(file.problem(full, message, code="E1017", called=name))
+            continue
+        parsed.values[key] = value
+        if (line := file.line_near(full)) is not None:
+            parsed.lines[key] = line
     return parsed
 
 
@@ -138,13 +144,13 @@ def load(name: str) -> SettingsFile:
     kind = _KINDS.get(Path(name).suffix.lower()) or _guess_kind(text)
     match kind:
         case "JSON":
-            return SettingsFile(file_name(name), kind, _parse_json(text, name), text)
+            return SettingsFile(file_name(name), kind, _parse_json(text, name), _find_json_lines(text))
         case "TOML":
             tree = _parse_toml(text, name)
-            return SettingsFile(file_name(name), kind, tree, text, _find_toml_lines(text, tree))
+            return SettingsFile(file_name(name), kind, tree, _find_toml_lines(text))
         case _:
             document = _parse_yaml(text, name)
-            return SettingsFile(file_name(name), kind, document.tree, text, document.lines)
+            return SettingsFile(file_name(name), kind, document.tree, document.lines)
 
 
 def _guess_kind(text: str) -> Kind:
@@ -217,7 +223,19 @@ def _parse_yaml(text: str, name: str) -> yaml_rules.Document:
     raise _unreadable(f"{name} line {first.line or 1}{key}: {first.message.replace(' in recipes', '')}{remedy}{rest}")
 
 
-def _find_toml_lines(text: str, tree: Mapping[str, Any]) -> dict[KeyPath, int]:
+def _find_json_lines(text: str) -> Mapping[KeyPath, int]:
+    """The lines of a JSON text, parsed as YAML, which contains JSON; none of texts that are only valid JSON, and of
+    long ones."""
+    if len(text) > yaml_rules.MAX_BYTES:
+        return {}
+    try:
+        lines = yaml_rules.load(f'{{"": {text}}}', "").lines
+    except RecipeError:
+        return {}
+    return {key_path[1:]: line for key_path, line in lines.items() if len(key_path) > 1}
+
+
+def _find_toml_lines(text: str) -> dict[KeyPath, int]:
     """The lines of tables and keys, looked up in the text; keys of inline tables have none."""
     lines: dict[KeyPath, int] = {}
     table: KeyPath = ()
