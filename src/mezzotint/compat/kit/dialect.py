@@ -240,6 +240,10 @@ class Draft:
             return
         self.problems.append(Problem(self.display_name(flag), message, remedy, code, self.lines.get(flag)))
 
+    def refuse_until(self, feature: str, flag: str, remedy: str = "leave it out") -> None:
+        """Refuses a flag whose value needs a feature that Mezzotint does not have yet, as for a row that waits."""
+        self.refuse(flag, f"needs {feature}, which Mezzotint does not have yet", remedy)
+
     def raise_problems(self, dialect: str) -> None:
         """Raises RecipeError with all problems, if there are any."""
         if self.problems:
@@ -439,7 +443,7 @@ def _apply_rows(draft: Draft) -> None:
         elif row.outcome in ("without effect", "refused") and draft.values[row.flag] != row.default:
             (draft.refuse if row.outcome == "refused" else draft.note)(row.flag, row.about)
         elif row.outcome == "waits" and draft.values[row.flag] != row.default:
-            draft.refuse(row.flag, f"needs {row.feature}, which Mezzotint does not have yet", "leave it out")
+            draft.refuse_until(row.feature, row.flag)
 
 
 def _is_met(draft: Draft, condition: str) -> bool:
