@@ -46,7 +46,7 @@ def _entry(one: Keys, process: Keys) -> dict[str, tuple[Any, str]]:
     entry: dict[str, tuple[Any, str]] = {"path": (folder, "folder_path" if one.text("folder_path") else "dataset_path")}
     resolutions = one["resolution"]
     assert isinstance(resolutions, tuple)
-    sides = [int(side) if isinstance(side, float) and side.is_integer() else side for side in resolutions]
+    sides = [_round_side(one, float(side)) for side in resolutions]
     entry["resolution"] = (sides if len(sides) > 1 else sides[0], "resolution")
     if len(sides) > 1:
         entry["resolution_mode"] = ("each", "resolution")
@@ -66,6 +66,15 @@ def _entry(one: Keys, process: Keys) -> dict[str, tuple[Any, str]]:
     if source == "files":
         entry["mask.path"] = (one.text("mask_path"), "mask_path")
     return entry
+
+
+def _round_side(one: Keys, side: float) -> int:
+    """A resolution whose square bucket has sides that are multiples of the tolerance, as in ai-toolkit."""
+    step = one.integer("bucket_tolerance")
+    rounded = max(step, int(side) // step * step)
+    if rounded != side:
+        one.note("resolution", f"{side:g} is rounded down to {rounded}, a multiple of {step}")
+    return rounded
 
 
 def _add_buckets(one: Keys, entry: dict[str, tuple[Any, str]]) -> None:

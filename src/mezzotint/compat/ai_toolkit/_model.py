@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mezzotint.compat.ai_toolkit._keys import Keys
 from mezzotint.errors import did_you_mean
@@ -35,10 +37,11 @@ _SWITCHES = {"is_xl": "sdxl", "is_v3": "sd3", "is_flux": "flux", "is_v2": "sd2"}
 """The arch that an older switch stands for."""
 
 _BITS = {
-    **dict.fromkeys(("qfloat8", "float8", "qint8", "int8", "uint8"), "int8"),
-    **dict.fromkeys(("qint4", "int4", "uint4", "qfloat4"), "nf4"),
+    **dict.fromkeys(("qfloat8", "float8", "qint8", "int8", "uint8", "uint7", "uint6", "uint5"), "int8"),
+    **dict.fromkeys(("qint4", "int4", "uint4", "qfloat4", "uint3", "uint2", "qint2"), "nf4"),
 }
-"""Mezzotint's quantization for a `qtype`."""
+"""Mezzotint's quantization for a `qtype`, of as many bits or the next more."""
+_SAME = ("int8", "qint8")
 
 _UNET = ("all-linear", "*.proj_in", "*.proj_out", "*.conv_shortcut", "time_embedding.*")
 """Linear layers and convolutions of one pixel of a UNet."""
@@ -57,21 +60,29 @@ class Arch:
         return self.family not in ("sd", "sdxl")
 
 
-def find_arch(process: Keys) -> Arch | None:
-    """The kind of the model; refuses a kind that Mezzotint lacks."""
-    key, name = "model.arch", process.text("model.arch").partition(":")[0]
-    if not name:
-        switches = [switch for switch in _SWITCHES if process[f"model.{switch}"]]
-        key = f"model.{switches[0]}" if switches else key
-        name = _SWITCHES[switches[0]] if switches else "sd1"
-    if name in _ARCHS:
-        return Arch(name, _ARCHS[name], process.has_section("network"))
+def find_name(model: Mapping[str, Any]) -> tuple[str, str]:
+    """(kind, key) of a job's section `model`."""
+    name = str(model.get("arch") or "").partition(":")[0]
+    switch = next((switch for switch in _SWITCHES if model.get(switch) is True), "")
+    if name or not switch:
+        return name or "sd1", "arch"
+    return _SWITCHES[switch], switch
+
+
+def explain_missing(name: str) -> tuple[str, str]:
+    """(problem, remedy) of a kind of model that Mezzotint lacks, ("", "") of others."""
     if name in _OTHER_ARCHS:
-        process.refuse_until(_OTHER_ARCHS[name], key, "choose another model")
-    else:
-        known = (*_ARCHS, *_OTHER_ARCHS)
-        process.refuse(key, f"{name} is not known", did_you_mean(name, known, f"known: {', '.join(_ARCHS)}"), "E1017")
-    return None
+        return f"needs {_OTHER_ARCHS[name]}, which Mezzotint does not have yet", "choose another model"
+    if name not in _ARCHS:
+        near = did_you_mean(name, (*_ARCHS, *_OTHER_ARCHS), f"known: {', '.join(_ARCHS)}")
+        return f"{name} is not known", near
+    return "", ""
+
+
+def find_arch(process: Keys) -> Arch:
+    """The kind of the model."""
+    name, _ = find_name({key: process[f"model.{key}"] for key in ("arch", *_SWITCHES)})
+    return Arch(name, _ARCHS[name], process.has_section("network"))
 
 
 def set_model(process: Keys, arch: Arch) -> None:
@@ -228,20 +239,18 @@ def _frozen_type(process: Keys, arch: Arch) -> str | None:
     if not has_frozen and not has_texts:
         return None
     if has_texts and not has_frozen and arch.has_adapter:
-        process.refuse_until("quantized text encoders beside a plain model", "model.quantize_te", "set quantize: true")
+        message = "text encoders are not quantized where the model is not; data.cache.text=true loads them once"
+        process.note("model.quantize_te", message)
         return None
     key = "model.qtype" if has_frozen else "model.qtype_te"
-    written = process.text(key)
-    if "|" in written:
-        process.refuse_until("accuracy recovery adapters", key, "write qfloat8")
-        return None
+    written, _, recovery = process.text(key).partition("|")
     ours = _BITS.get(written)
     if ours is None:
         near = did_you_mean(written, _BITS, "write qfloat8")
         process.refuse(key, f"{written} is not supported; 8 bits and 4 bits are", near)
         return None
-    if "float8" in written:
-        process.note(key, "8-bit floats are not supported; 8-bit integers are used, of the same size")
+    if written not in _SAME:
+        process.note(key, f"{written} is {ours} in Mezzotint{', without its recovery adapter' * bool(recovery)}")
     if has_frozen and not has_texts:
         process.note("model.quantize_te", "text encoders are quantized with the model")
     return ours

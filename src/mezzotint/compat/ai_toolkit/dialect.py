@@ -105,7 +105,7 @@ def _find_job_problem(file: setting_files.SettingsFile) -> Problem | None:
     where = (*_PROCESS, "type")
     kind = file.at(where)
     if kind in _TYPES:
-        return None
+        return _find_model_problem(file)
     if str(kind) in _OTHER_TYPES:
         return file.problem(where, f"{kind} {_OTHER_TYPES[str(kind)]}", called="config.process.0.type")
     hint = did_you_mean(str(kind), _TYPES, f"known: {', '.join(_TYPES)}")
@@ -113,19 +113,25 @@ def _find_job_problem(file: setting_files.SettingsFile) -> Problem | None:
     return file.problem(where, message, hint, "E1018" if kind else "E1017")
 
 
+def _find_model_problem(file: setting_files.SettingsFile) -> Problem | None:
+    """A model of a kind that Mezzotint lacks: its own keys are not known either."""
+    model = file.at((*_PROCESS, "model"))
+    name, key = _model.find_name(model if isinstance(model, dict) else {})
+    message, remedy = _model.explain_missing(name)
+    return file.problem((*_PROCESS, "model", key), message, remedy, called=f"model.{key}") if message else None
+
+
 def compute(draft: Draft) -> None:
     """Sets what depends on several keys, and adds notes."""
     job, process = Keys(draft, "job:"), Keys(draft, "process:")
-    if draft.problems and not draft.values["config_file"]:
-        return
+    if not job.is_given("job"):
+        return  # there is no readable file
     if not process.is_given("model.name_or_path"):
         process.refuse("model.name_or_path", "is missing", "name a model: a folder, a file or a hub id", "E1017")
     if not process.check():
         return
     name = _name(draft, job)
     arch = _model.find_arch(process)
-    if arch is None:
-        return
     _model.set_model(process, arch)
     _data.set_data(process, arch)
     _train.set_update(process, arch)
