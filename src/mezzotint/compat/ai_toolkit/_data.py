@@ -104,7 +104,7 @@ def _add_captions(one: Keys, process: Keys, entry: dict[str, tuple[Any, str]]) -
         if not is_blank:
             owner = one if one.text("trigger_word") else process
             owner.note(key, "each caption starts with it, also one that has it already; [trigger] in captions stays")
-    dropped = 1 - (1 - drops[0]) * (1 - drops[1])
+    dropped = 1 - (1 - drops[0]) * (1 - drops[1]) if all(drops) else max(drops)
     if is_blank and not trigger:
         dropped = 1.0
     entry["captions.dropout"] = (dropped, "caption_dropout_rate")

@@ -15,7 +15,7 @@ _DEFAULT_RANK = 4
 
 _ARCHS = {
     "sd1": "sd", "sd15": "sd", "sd2": "sd", "sdxl": "sdxl", "sd3": "sd3", "flux": "flux", "flux2_klein_4b": "flux2",
-    "flux2_klein_9b": "flux2", "qwen_image": "qwen_image", "zimage": "z_image", "wan21": "wan", "wan22_14b": "wan",
+    "flux2_klein_9b": "flux2", "qwen_image": "qwen-image", "zimage": "z-image", "wan21": "wan", "wan22_14b": "wan",
     "wan22_5b": "wan",
 }  # fmt: skip
 """Families by `model.arch`; a variant may follow a colon, such as `wan21:14b`."""
@@ -186,7 +186,7 @@ def _set_targets(process: Keys, arch: Arch, parts: list[str], rank: int) -> None
     elif arch.is_flow:
         if process["network.all_layers"] or not process["network.transformer_only"]:
             process.refuse_until("adapters of all layers of a transformer", everywhere)
-        targets = [f"{part}/{'layers.*' if arch.family == 'z_image' else 'all-linear'}" for part in denoisers]
+        targets = [f"{part}/{'layers.*' if arch.family == 'z-image' else 'all-linear'}" for part in denoisers]
         key = "network.transformer_only"
     else:
         targets = ["denoiser/*"] if conv else [f"denoiser/{pattern}" for pattern in _UNET]

@@ -118,7 +118,8 @@ def _find_model_problem(file: setting_files.SettingsFile) -> Problem | None:
     model = file.at((*_PROCESS, "model"))
     name, key = _model.find_name(model if isinstance(model, dict) else {})
     message, remedy = _model.explain_missing(name)
-    return file.problem((*_PROCESS, "model", key), message, remedy, called=f"model.{key}") if message else None
+    code = "E1018" if message.startswith("needs") else "E1017"
+    return file.problem((*_PROCESS, "model", key), message, remedy, code, called=f"model.{key}") if message else None
 
 
 def compute(draft: Draft) -> None:
