@@ -78,7 +78,7 @@ _UNET = [
 ]  # fmt: skip
 _SDXL = [*_UNET, "denoiser/add_embedding.*"]
 ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "training_folder": ("out/", {"run.folder": "out/fox"}),
+    "training_folder": ("out/", {"run.folder": "out/fox", "run.export.folder": "out/fox"}),
     "device": ("cpu", {"run.device": "cpu"}),
     "training_seed": (7, {"run.seed": 7}),
     "trigger_word": ("p3r", {"data.captions.trigger": "p3r", "data.captions.template": "{trigger} {caption}"}),

@@ -186,7 +186,8 @@ def _set_targets(process: Keys, arch: Arch, parts: list[str], rank: int) -> None
     elif arch.is_flow:
         if process["network.all_layers"] or not process["network.transformer_only"]:
             process.refuse_until("adapters of all layers of a transformer", everywhere)
-        targets = [f"{part}/{'layers.*' if arch.family == 'z-image' else 'all-linear'}" for part in denoisers]
+        layers = "layers.*" if arch.family == "z-image" else "all-linear"
+        targets = [f"{part}/{layers}" for part in denoisers]
         key = "network.transformer_only"
     else:
         targets = ["denoiser/*"] if conv else [f"denoiser/{pattern}" for pattern in _UNET]

@@ -26,7 +26,10 @@ def set_run(process: Keys, arch: Arch, name: str) -> None:
     if safe != name:
         process.draft.note("job:config.name", f"is changed to {safe}, which is valid in names of folders and files")
     process.draft.set("run.name", safe, "name", "job:config.name")
-    process.set("run.folder", f"{process.text('training_folder').rstrip('/')}/{safe}", "training_folder")
+    folder = f"{process.text('training_folder').rstrip('/')}/{safe}"
+    process.set("run.folder", folder, "training_folder")
+    if arch.has_adapter:
+        process.set("run.export.folder", folder, "training_folder")
     process.set("run.resume", "auto", "training_folder")
     process.set("run.steps", to_updates(process, process.integer("train.steps")), "train.steps")
     _set_device(process)

@@ -22,7 +22,8 @@ EXPECTED: dict[str, Any] = {
     "objective.noise_offset": 0.0, "objective.loss": "mse", "objective.timesteps": [2, 999],
     "optim.lr": 1e-6, "optim.optimizer.kind": "adamw", "optim.optimizer.weight_decay": 0.01,
     "optim.optimizer.eps": 1e-6, "optim.schedule.kind": "constant", "optim.accumulation": 1, "optim.clip.norm": 1.0,
-    "run.name": "fox", "run.folder": "output/fox", "run.resume": "auto", "run.steps": 1000, "run.device": "auto",
+    "run.name": "fox", "run.folder": "output/fox",
+    "run.export.folder": "output/fox", "run.resume": "auto", "run.steps": 1000, "run.device": "auto",
     "run.seed": 0, "run.precision": "fp32", "run.weight_dtype": "fp32", "run.frozen_dtype": "same",
     "run.gradient_checkpointing.enabled": True, "run.log_every": 100, "run.save.every": "1000 steps",
     "run.save.keep": 5, "run.export.every": "1000 steps", "run.export.name": "{name}_{step:09}",
@@ -40,7 +41,8 @@ LINES = Lines(
     settings=EXPECTED,
     acts={
         "config_file": ([f"--config_file={_NAMED}", "--name=owl"],
-                        {"run.name": "owl", "run.folder": "output/owl", "sample.prompts": ["a owl"]}),
+                        {"run.name": "owl", "run.folder": "output/owl", "run.export.folder": "output/owl",
+                         "sample.prompts": ["a owl"]}),
         "name": (["--name=owl"], {}),
     },
     impossible=(
