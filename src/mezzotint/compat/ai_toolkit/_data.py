@@ -121,11 +121,11 @@ def _set_shared(process: Keys, arch: Arch, sets: list[Keys]) -> None:
     """Sets what is common to all data sets in Mezzotint."""
     for path, keys in (("data.cache.latents", ("cache_latents", "cache_latents_to_disk")),
                        ("data.cache.text", ("cache_text_embeddings",))):  # fmt: skip
-        given = [one.flag(key) for one in sets for key in keys if one[key]]
+        flags = [one.flag(key) for one in sets for key in keys if one[key]]
         if path == "data.cache.text" and process["train.cache_text_embeddings"]:
-            given.insert(0, "process:train.cache_text_embeddings")
-        if given:
-            process.draft.set(path, True, *given)
+            flags.insert(0, "process:train.cache_text_embeddings")
+        if flags:
+            process.draft.set(path, True, *flags)
     if any(one["is_reg"] for one in sets):
         process.set("data.prior.weight", process.number("train.reg_weight"), "train.reg_weight")
         process.note("datasets", "regularization images are visited as often as the others together")
@@ -135,7 +135,6 @@ def _set_shared(process: Keys, arch: Arch, sets: list[Keys]) -> None:
         masked[-1].refuse_until("a background weight for each data set", "mask_min_value", "write the same for all")
     elif least:
         masked[0].set("data.mask.background", least.pop(), "mask_min_value")
-        masked[0].set("data.mask.mean", "image", "mask_min_value")
     if any(one.integer("num_frames") > 1 for one in sets):
         _set_clips(arch, sets)
 

@@ -169,8 +169,8 @@ def _set_alpha(process: Keys, arch: Arch, rank: int, *, is_lokr: bool) -> None:
     keys = ("network.linear_alpha", "network.alpha")
     if arch.is_flow and not is_lokr:
         if alpha != rank and any(process.is_given(key) for key in keys):
-            given = next(key for key in keys if process.is_given(key))
-            process.note(given, f"{alpha:g} has no effect for this model, as in ai-toolkit: alpha is the rank, {rank}")
+            key = next(key for key in keys if process.is_given(key))
+            process.note(key, f"{alpha:g} has no effect for this model, as in ai-toolkit: alpha is the rank, {rank}")
         alpha = float(rank)
     process.set("model.adapter.alpha", alpha, *keys)
 

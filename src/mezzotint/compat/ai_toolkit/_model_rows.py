@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mezzotint.compat.ai_toolkit._rows import ADAPTERS, ASSISTANTS, CONTROL, PRESERVATION, SHORT, given
+from mezzotint.compat.ai_toolkit._rows import ADAPTERS, ASSISTANTS, CONTROL, PRESERVATION, SHORT, note_section
 from mezzotint.compat.kit.dialect import Row, ignored, row, waits
 
 _OFFLOAD = "blocks of the denoiser are kept in host memory and streamed"
@@ -53,9 +53,9 @@ MODEL = (
     ignored("model.low_vram", False, "weights are loaded directly in their type"),
     waits("model.attn_masking", False, "attention masks of T5", "of FLUX"),
     waits("model.ignore_if_contains", list, "quantization and training of named layers", "layers left as they are"),
-    row("model.only_if_contains", list, "model.freeze", "of whole models: only these parameters are trained"),
+    row("model.only_if_contains", list, "model.freeze", "of whole models: only these are trained (unverified)"),
     waits("model.quantize_kwargs.exclude", list, _QUANTIZED, "layers that are not quantized"),
-    waits("model.quantize_kwargs.include", list, _QUANTIZED, "layers that are quantized"),
+    waits("model.quantize_kwargs.include", list, _QUANTIZED, "layers that are quantized (unverified)"),
     waits("model.split_model_over_gpus", False, "one model over several GPUs", "run.runtime=fsdp shards a model"),
     waits("model.split_model_other_module_param_count_scale", 0.3, "one model over several GPUs", "its balance"),
     waits("model.te_name_or_path", str, "text encoders of another model", "put it into the model's folder"),
@@ -75,7 +75,7 @@ MODEL = (
     row("model.model_kwargs.train_high_noise", True, "model.train", "of Wan 2.2 A14B: the denoiser of high noise"),
     row("model.model_kwargs.train_low_noise", True, "model.train", "of Wan 2.2 A14B: the denoiser of low noise"),
     waits("model.model_kwargs.match_target_res", False, CONTROL, "the size of control images"),
-    waits("model.model_paths", str, "single files for parts of a model", "its keys", from_json=given),
+    waits("model.model_paths", str, "single files for parts of a model", "its keys", from_json=note_section),
     waits("model.in_context", False, CONTROL, "control images beside the image"),
 )
 
@@ -96,7 +96,7 @@ DATASETS = (
     row("caption_dropout_rate", 0.0, "data.captions.dropout", "the empty caption", least=0, most=1),
     row("token_dropout_rate", 0.0, "data.captions.tag_dropout", "of each tag after the kept ones", least=0, most=1),
     row("shuffle_tokens", False, "data.captions.shuffle_tags", "needs keep_tokens of 1 and more, or a trigger word"),
-    row("keep_tokens", 0, "data.captions.keep_tags", "tags that stay in front", least=0),
+    row("keep_tokens", 0, "data.captions.keep_tags", "tags that stay in front (unverified)", least=0),
     waits("random_triggers", list, "random triggers", "texts of which one is added"),
     waits("random_triggers_max", 1, "random triggers", "how many are added"),
     waits("use_short_captions", False, SHORT, "captions in two lengths"),
@@ -110,7 +110,7 @@ DATASETS = (
     waits("random_scale", False, _AUGMENTATIONS, "random sizes"),
     waits("scale", 1.0, _AUGMENTATIONS, "a factor of the size"),
     waits("augments", list, _AUGMENTATIONS, "names of transforms"),
-    waits("augmentations", str, _AUGMENTATIONS, "transforms of a library", from_json=given),
+    waits("augmentations", str, _AUGMENTATIONS, "transforms of a library", from_json=note_section),
     waits("shuffle_augmentations", False, _AUGMENTATIONS, "their order"),
     waits("standardize_images", False, _AUGMENTATIONS, "the range of pixels"),
     ignored("replay_transforms", True, "there are no transforms"),
@@ -132,16 +132,16 @@ DATASETS = (
     ignored("fast_image_size", False, "sizes are read once and kept"),
     ignored("debug", False, "it changes no number of the training"),
     row("num_frames", 1, "data.clips.frames data.format", "above 1: a folder of clips, the same for all sets", above=0),
-    row("fps", 24, "data.clips.fps", "of clips that are not shrunk"),
-    row("shrink_video_to_frames", True, "data.clips.interval", "clips are sampled over their whole length"),
+    row("fps", 24, "data.clips.fps", "of clips that are not shrunk (unverified)"),
+    row("shrink_video_to_frames", True, "data.clips.interval", "frames are spread over the clip (unverified)"),
     waits("auto_frame_count", False, "clips of different lengths", "frames by the length of the clip"),
     waits("trim_auto_frame_count_tail", True, "clips of different lengths", "of auto_frame_count"),
-    row("do_i2v", False, "model.wan.first_frame_prob", "first-frame conditioning of Wan 2.2 TI2V 5B"),
+    row("do_i2v", False, "model.wan.first_frame_prob", "first-frame conditioning of Wan 2.2 TI2V 5B (unverified)"),
     waits("do_audio", False, "audio", "sound of clips"),
     waits("audio_preserve_pitch", False, "audio", "of do_audio"),
     waits("audio_normalize", False, "audio", "of do_audio"),
     waits("poi", str, "crops around a point of interest", "a key of JSON captions"),
-    *(waits(name, str, CONTROL, "control images", from_json=given)
+    *(waits(name, str, CONTROL, "control images", from_json=note_section)
       for name in ("control_path", "control_path_1", "control_path_2", "control_path_3", "inpaint_path",
                    "unconditional_path", "clip_image_path", "clip_image_augmentations", "controls")),
     waits("control_from_same_folder", False, CONTROL, "control images"),

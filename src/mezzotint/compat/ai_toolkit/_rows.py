@@ -27,9 +27,9 @@ _DTYPES = {"fp32": "fp32", "float32": "fp32", "fp16": "fp16", "float16": "fp16",
 DTYPES = tuple(_DTYPES)
 
 
-def given(raw: Any) -> str | None:
-    """A section that is only recognised: whether it has content."""
-    return "given" if raw else None
+def note_section(raw: Any) -> str | None:
+    """A value for a section whose keys are not read, None without content."""
+    return "a section" if raw else None
 
 
 def count(raw: Any) -> int:
@@ -40,7 +40,7 @@ def count(raw: Any) -> int:
 
 
 def _section(name: str, feature: str, about: str) -> Row:
-    return waits(name, str, feature, about, from_json=given)
+    return waits(name, str, feature, about, from_json=note_section)
 
 
 def _waiting(feature: str, about: str, **defaults: Any) -> tuple[Row, ...]:
@@ -61,7 +61,7 @@ JOB = (
     row("job", str, "run.folder", "extension; other jobs are refused by name"),
     row("config.name", str, "run.name run.folder", "the name of the run and its files"),
     row("config.process", 0, "run.folder", "a list with one training", from_json=count),
-    ignored("meta", str, "metadata of files; those of Mezzotint record the recipe", from_json=given),
+    ignored("meta", str, "metadata of files; those of Mezzotint record the recipe", from_json=note_section),
 )
 
 _PROCESS = (
@@ -75,7 +75,7 @@ _PROCESS = (
     ignored("name", str, "the run has the job's name"),
     ignored("log_dir", str, "logs are in the run folder"),
     ignored("performance_log_every", 0, _UNSHOWN),
-    ignored("sqlite_db_path", str, "it belongs to the user interface"),
+    ignored("sqlite_db_path", str, "it belongs to the user interface (unverified)"),
     ignored("torch_profiler", False, "run.profile is Mezzotint's"),
     _section("adapter", ADAPTERS, "control, IP and other adapters: its 50 keys"),
     _section("slider", SLIDERS, "its keys"),
@@ -84,7 +84,7 @@ _PROCESS = (
     _section("validation", "validation at fixed noise levels of listed images", "its keys"),
     _section("first_sample", OWN, "previews of step 0 with settings of their own"),
     refused("embedding", str, "textual inversion is not translated; train it with model.train=[tokens], see "
-            "docs/guides/textual-inversion.md", from_json=given),
+            "docs/guides/textual-inversion.md", from_json=note_section),
     waits("do_lorm", False, "LoRM adapters", "extracts an adapter from trained layers"),
     waits("lorm_extract_mode", "ratio", "LoRM adapters", "of do_lorm"),
     waits("lorm_extract_mode_param", 0.25, "LoRM adapters", "of do_lorm"),
@@ -103,7 +103,7 @@ _NETWORK = (
     row("network.conv_alpha", float, "model.adapter.alpha_pattern", "not given: conv", above=0),
     row("network.dropout", float, "model.adapter.dropout", "of an adapter's inputs", least=0),
     row("network.transformer_only", True, "model.adapter.targets", "only the blocks of a transformer"),
-    row("network.all_layers", False, "model.adapter.targets", "as transformer_only: false"),
+    row("network.all_layers", False, "model.adapter.targets", "as transformer_only: false (unverified)"),
     row("network.lokr_full_rank", True, "model.adapter.rank", "the larger matrix of LoKr is not decomposed"),
     row("network.lokr_factor", -1, "model.adapter.factor", "of LoKr"),
     row("network.pretrained_lora_path", str, "model.adapter.path", "an adapter that is trained further"),
@@ -112,8 +112,8 @@ _NETWORK = (
     waits("network.network_kwargs.ignore_if_contains", list, EXCLUSION, "layers whose name contains one of these"),
     waits("network.old_lokr_format", False, "old LoKr files", "files of early versions"),
     ignored("network.split_multistage_loras", True, "an adapter of two denoisers is written as two files"),
-    row("network.layer_offloading", False, "run.offload.blocks", "as model.layer_offloading"),
-    waits("network.lorm", str, "LoRM adapters", "its keys", from_json=given),
+    row("network.layer_offloading", False, "run.offload.blocks", "as model.layer_offloading (unverified)"),
+    waits("network.lorm", str, "LoRM adapters", "its keys", from_json=note_section),
 )
 
 _SAVE = (
@@ -246,7 +246,7 @@ _TRAIN = (
             "the double dash"),
     row("train.gradient_accumulation", 1, "optim.accumulation", "micro-batches of an update", above=0),
     row("train.gradient_accumulation_steps", 1, "optim.accumulation run.steps",
-        "an older name, with which steps count micro-batches", above=0),
+        "an older name, with which steps count micro-batches (unverified)", above=0),
     mapped("train.single_item_batching", False, "run.micro_batch", "one sample at a time", on=1, off=None,
            optional=True),
     row("train.reg_weight", 1.0, "data.prior.weight", "of regularization images", least=0),
@@ -268,7 +268,7 @@ _TRAIN = (
     waits("train.max_loss", float, "a largest loss", "steps above it are left out"),
     waits("train.next_sample_timesteps", 8, WEIGHTS, "of timestep_type next_sample"),
     waits("train.validation_config", str, "validation at fixed noise levels of listed images", "its keys",
-          from_json=given),
+          from_json=note_section),
     waits("train.merge_network_on_save", False, "models with their adapter merged on save", "exports whole models"),
     waits("train.merge_network_on_save_strength", 1.0, "models with their adapter merged on save", "the strength"),
     waits("train.weight_jitter", 0.0, "weight jitter", "noise on trained weights"),

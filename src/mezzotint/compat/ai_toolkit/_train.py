@@ -86,7 +86,7 @@ def set_update(process: Keys, arch: Arch) -> None:
 
 
 def _set_optimizer(process: Keys, name: str) -> None:
-    key, given = "train.optimizer", "train.optimizer_params"
+    key, section = "train.optimizer", "train.optimizer_params"
     if name in _WAITING:
         process.refuse_until(OPTIMIZERS, key, "use adamw8bit or prodigy")
         return
@@ -96,42 +96,44 @@ def _set_optimizer(process: Keys, name: str) -> None:
         return
     for owner, keys in _OWN_KEYS.items():
         for one in keys if owner != name else ():
-            if process.is_given(f"{given}.{one}"):
-                process.refuse(f"{given}.{one}", f"is of {owner}, and the optimizer is {name}", "leave it out", "E1017")
-    decay, betas = process[f"{given}.weight_decay"], process[f"{given}.betas"]
+            if process.is_given(f"{section}.{one}"):
+                process.refuse(
+                    f"{section}.{one}", f"is of {owner}, and the optimizer is {name}", "leave it out", "E1017"
+                )
+    decay, betas = process[f"{section}.weight_decay"], process[f"{section}.betas"]
     kind, usual = _KINDS.get(name, ("library", 0.0))
     process.set("optim.optimizer.kind", kind, key)
-    process.set("optim.optimizer.weight_decay", usual if decay is None else decay, f"{given}.weight_decay", key)
+    process.set("optim.optimizer.weight_decay", usual if decay is None else decay, f"{section}.weight_decay", key)
     if name in ("adam", "adam8bit", "adam8") and decay:
-        process.refuse(f"{given}.weight_decay", "of Adam is part of its gradient, which is not supported",
+        process.refuse(f"{section}.weight_decay", "of Adam is part of its gradient, which is not supported",
                        "use adamw, or leave it out")  # fmt: skip
     if kind == "library":
         process.set("optim.optimizer.class_name", _LIBRARIES[name], key)
         process.set("optim.optimizer.options", _options(process, name, betas), key)
         return
     if betas is not None:
-        process.set("optim.optimizer.betas", list(betas) if isinstance(betas, tuple) else betas, f"{given}.betas")
+        process.set("optim.optimizer.betas", list(betas) if isinstance(betas, tuple) else betas, f"{section}.betas")
     if kind != "lion":
         process.set("optim.optimizer.eps", _EPS, key)
     if name == "prodigy":
         for theirs, ours in _PRODIGY.items():
-            process.set(f"optim.optimizer.{ours}", process[f"{given}.{theirs}"], f"{given}.{theirs}")
-        if not process[f"{given}.decouple"] and decay:
-            process.refuse(f"{given}.decouple", "false is not supported with weight decay", "leave it out")
+            process.set(f"optim.optimizer.{ours}", process[f"{section}.{theirs}"], f"{section}.{theirs}")
+        if not process[f"{section}.decouple"] and decay:
+            process.refuse(f"{section}.decouple", "false is not supported with weight decay", "leave it out")
 
 
 def _options(process: Keys, name: str, betas: Any) -> dict[str, Any]:
     """Arguments of a library's optimizer."""
-    given = "train.optimizer_params"
+    section = "train.optimizer_params"
     if name == "adafactor":
-        return {"betas": [None, 0.999], **{key: process[f"{given}.{key}"] for key in _OWN_KEYS[name]}}
+        return {"betas": [None, 0.999], **{key: process[f"{section}.{key}"] for key in _OWN_KEYS[name]}}
     options: dict[str, Any] = {"betas": list(betas)} if betas else {}
     return options | ({"eps": _EPS} if name.startswith(("dadaptation", "ademamix")) and "lion" not in name else {})
 
 
 def _set_schedule(process: Keys, rate: float) -> None:
     """Sets the learning rate schedule over the whole run."""
-    key, given = "train.lr_scheduler", "train.lr_scheduler_params"
+    key, section = "train.lr_scheduler", "train.lr_scheduler_params"
     kind = process.text(key)
     fitting = {
         "constant": ("factor",),
@@ -141,25 +143,27 @@ def _set_schedule(process: Keys, rate: float) -> None:
         "linear": ("start_factor", "end_factor"),
     }.get(kind, ())
     for one in ("num_warmup_steps", "eta_min", "factor", "start_factor", "end_factor"):
-        if process.is_given(f"{given}.{one}") and one not in fitting:
-            process.refuse(f"{given}.{one}", f"is not of {kind}", "leave it out", "E1017")
+        if process.is_given(f"{section}.{one}") and one not in fitting:
+            process.refuse(f"{section}.{one}", f"is not of {kind}", "leave it out", "E1017")
     match kind:
         case "step":
             process.refuse(key, "fails in ai-toolkit", "write optim.schedule.kind=piecewise before the double dash")
         case "constant":
             process.set("optim.schedule.kind", "constant", key)
-            if process.number(f"{given}.factor") != 1.0:
-                process.refuse(f"{given}.factor", "other than 1 is not supported", "multiply lr by it")
+            if process.number(f"{section}.factor") != 1.0:
+                process.refuse(f"{section}.factor", "other than 1 is not supported", "multiply lr by it")
         case "constant_with_warmup":
             process.set("optim.schedule.kind", "constant", key)
-            steps = process[f"{given}.num_warmup_steps"]
-            process.set("optim.schedule.warmup_steps", _WARMUP if steps is None else steps, f"{given}.num_warmup_steps")
+            steps = process[f"{section}.num_warmup_steps"]
+            process.set(
+                "optim.schedule.warmup_steps", _WARMUP if steps is None else steps, f"{section}.num_warmup_steps"
+            )
         case "linear":
-            _set_linear(process, process.number(f"{given}.start_factor"), process.number(f"{given}.end_factor"))
+            _set_linear(process, process.number(f"{section}.start_factor"), process.number(f"{section}.end_factor"))
         case _:
             process.set("optim.schedule.kind", "cosine", key)
-            last = process.number(f"{given}.eta_min")
-            process.set("optim.schedule.floor", last / rate if rate else 0.0, f"{given}.eta_min")
+            last = process.number(f"{section}.eta_min")
+            process.set("optim.schedule.floor", last / rate if rate else 0.0, f"{section}.eta_min")
             if kind == "cosine_with_restarts":
                 process.note(key, "its first period is the whole run, as in ai-toolkit, so it does not restart")
 
@@ -254,8 +258,8 @@ def _set_noise_levels(process: Keys) -> None:
     if (first, last) == (0, 999):
         pass
     elif kind != "linear":
-        given = next(key for key in keys if process.is_given(key))
-        process.refuse_until("a range of noise levels with a density", given, "write timestep_type: linear")
+        key = next(key for key in keys if process.is_given(key))
+        process.refuse_until("a range of noise levels with a density", key, "write timestep_type: linear")
     elif last <= first:
         process.refuse(keys[0], f"must be above min_denoising_steps, got {last} and {first}", code="E1017")
     else:
