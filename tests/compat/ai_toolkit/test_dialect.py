@@ -158,3 +158,42 @@ def test_flow_families_need_flowmatch_and_others_ddpm() -> None:
     assert "write noise_scheduler: ddpm" in message
     assert settings(FLUX)["model.family"] == "flux"
     assert any("8 has no effect for this model" in note for note in notes(FLUX))
+
+
+UI = {
+    "type": "diffusion_trainer", "device": "cuda", "sqlite_db_path": "./aitk_db.db", "trigger_word": None,
+    "performance_log_every": 10, "training_folder": "output",
+    "network": {"type": "lora", "linear": 32, "linear_alpha": 32, "conv": 16, "conv_alpha": 16,
+                "lokr_full_rank": True, "lokr_factor": -1, "network_kwargs": {"ignore_if_contains": []}},
+    "save": {"dtype": "bf16", "save_every": 250, "max_step_saves_to_keep": 4, "save_format": "diffusers",
+             "push_to_hub": False},
+    "datasets": [{
+        "folder_path": "images", "mask_path": None, "mask_min_value": 0.1, "default_caption": "", "caption_ext": "txt",
+        "caption_dropout_rate": 0.05, "cache_latents_to_disk": False, "is_reg": False, "network_weight": 1,
+        "resolution": [512, 768, 1024], "controls": [], "shrink_video_to_frames": True, "num_frames": 1,
+        "do_i2v": True, "flip_x": False, "flip_y": False}],
+    "train": {
+        "batch_size": 1, "bypass_guidance_embedding": True, "steps": 3000, "gradient_accumulation": 1,
+        "train_unet": True, "train_text_encoder": False, "gradient_checkpointing": True, "noise_scheduler": "flowmatch",
+        "optimizer": "adamw8bit", "timestep_type": "sigmoid", "content_or_style": "balanced",
+        "optimizer_params": {"weight_decay": 0.0001}, "unload_text_encoder": False, "cache_text_embeddings": False,
+        "lr": 0.0001, "ema_config": {"use_ema": False, "ema_decay": 0.99}, "skip_first_sample": False,
+        "force_first_sample": False, "disable_sampling": False, "dtype": "bf16", "diff_output_preservation": False,
+        "diff_output_preservation_multiplier": 1.0, "diff_output_preservation_class": "person",
+        "switch_boundary_every": 1, "loss_type": "mse"},
+    "logging": {"log_every": 1, "use_ui_logger": True},
+    "model": {"name_or_path": "Tongyi-MAI/Z-Image", "quantize": True, "qtype": "qfloat8", "quantize_te": True,
+              "qtype_te": "qfloat8", "arch": "zimage", "low_vram": True, "model_kwargs": {}},
+    "sample": {"sampler": "flowmatch", "sample_every": 250, "width": 1024, "height": 1024, "neg": "", "seed": 42,
+               "samples": [{"prompt": "a fox"}, {"prompt": "an owl"}], "walk_seed": True, "guidance_scale": 4,
+               "sample_steps": 25, "num_frames": 1, "fps": 1},
+}  # fmt: skip
+"""A job as the user interface writes it, from its defaults for Z-Image."""
+
+
+def test_file_of_the_user_interface_is_read() -> None:
+    text = json.dumps({"job": "extension", "config": {"name": "fox", "process": [UI]}, "meta": {"name": "[name]"}})
+    translated = flat(DIALECT.translate([write(text, "ui.json")], ALONE).settings)
+    assert (translated["model.family"], translated["model.adapter.targets"]) == ("z-image", ["denoiser/layers.*"])
+    assert (translated["data.resolution"], translated["run.frozen_dtype"]) == ([512, 768, 1024], "int8")
+    assert (translated["sample.prompts"], translated["run.preview.every"]) == (["a fox", "an owl"], "250 steps")

@@ -80,6 +80,7 @@ def test_layers_of_transformers(changes: dict[str, Any], targets: list[str]) -> 
     [
         ({**FLUX, "network.transformer_only": False}, "network.transformer_only", "all layers of a transformer"),
         ({"network.type": "lorm"}, "network.type", "LoRM"),
+        ({**FLUX, "train.bypass_guidance_embedding": True}, "train.bypass_guidance_embedding", "guidance embedding"),
         ({"train.train_unet": False}, "train.train_unet", "nothing else is trained"),
         ({**FLUX, "train.train_text_encoder": True}, "train.train_text_encoder", "SD and SDXL only"),
         ({"model.quantize": True, "model.qtype": "int1"}, "model.qtype", "is not supported"),

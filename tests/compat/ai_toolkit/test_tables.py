@@ -244,6 +244,7 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
 """A value of each key that acts, and the settings that it changes."""
 
 ELSEWHERE = {
+    "train.bypass_guidance_embedding",
     "datasets.dataset_path",
     "type", "datasets", "train.noise_scheduler", "train.content_or_style", "train.train_unet", "model.arch",
     "train.lr_scheduler_params.factor", "model.is_xl", "model.is_v3", "model.is_flux", "datasets.type",

@@ -100,6 +100,8 @@ def set_model(process: Keys, arch: Arch) -> None:
         process.set("model.attention", "xformers", "train.xformers")
     elif process.text("train.attention_backend") == "flash":
         process.set("model.attention", "flash", "train.attention_backend")
+    if process["train.bypass_guidance_embedding"] and arch.family == "flux":
+        process.refuse_until("FLUX without its guidance embedding", "train.bypass_guidance_embedding")
     parts = _set_parts(process, arch)
     if arch.has_adapter:
         _set_adapter(process, arch, parts)

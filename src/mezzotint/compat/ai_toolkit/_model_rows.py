@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mezzotint.compat.ai_toolkit._rows import ADAPTERS, ASSISTANTS, CONTROL, PRESERVATION, SHORT, note_section
+from mezzotint.compat.ai_toolkit._rows import ADAPTERS, ASSISTANTS, CONTROL, PRESERVATION, SHORT, note_section, of
 from mezzotint.compat.kit.dialect import Row, ignored, row, waits
 
 _OFFLOAD = "blocks of the denoiser are kept in host memory and streamed"
@@ -30,7 +30,7 @@ MODEL = (
     ignored("model.dtype", "float16", "it is train.dtype, as in ai-toolkit"),
     row("model.vae_path", str, "model.vae", "another autoencoder"),
     waits("model.refiner_name_or_path", str, "a refiner in previews", "SDXL's refiner"),
-    waits("model.refiner_start_at", 0.5, "a refiner in previews", "the share of the first model"),
+    of("model.refiner_start_at", 0.5, "refiner_name_or_path"),
     waits("model.lora_path", str, "adapters merged before the training", "`mezzotint merge` does it beforehand"),
     waits("model.assistant_lora_path", str, ASSISTANTS, "an adapter that is active while training"),
     waits("model.inference_lora_path", str, ASSISTANTS, "an adapter that is active in previews"),
@@ -57,7 +57,7 @@ MODEL = (
     waits("model.quantize_kwargs.exclude", list, _QUANTIZED, "layers that are not quantized"),
     waits("model.quantize_kwargs.include", list, _QUANTIZED, "layers that are quantized (unverified)"),
     waits("model.split_model_over_gpus", False, "one model over several GPUs", "run.runtime=fsdp shards a model"),
-    waits("model.split_model_other_module_param_count_scale", 0.3, "one model over several GPUs", "its balance"),
+    of("model.split_model_other_module_param_count_scale", 0.3, "split_model_over_gpus"),
     waits("model.te_name_or_path", str, "text encoders of another model", "put it into the model's folder"),
     row("model.auto_memory", False, "run.offload.blocks", _OFFLOAD),
     row("model.layer_offloading", bool, "run.offload.blocks", f"{_OFFLOAD}; not given: auto_memory"),
@@ -74,7 +74,7 @@ MODEL = (
     ignored("model.cache_size_limit", int, "torch's own limit"),
     row("model.model_kwargs.train_high_noise", True, "model.train", "of Wan 2.2 A14B: the denoiser of high noise"),
     row("model.model_kwargs.train_low_noise", True, "model.train", "of Wan 2.2 A14B: the denoiser of low noise"),
-    waits("model.model_kwargs.match_target_res", False, CONTROL, "the size of control images"),
+    of("model.model_kwargs.match_target_res", False, "control images"),
     waits("model.model_paths", str, "single files for parts of a model", "its keys", from_json=note_section),
     waits("model.in_context", False, CONTROL, "control images beside the image"),
 )
@@ -98,7 +98,7 @@ DATASETS = (
     row("shuffle_tokens", False, "data.captions.shuffle_tags", "needs keep_tokens of 1 and more, or a trigger word"),
     row("keep_tokens", 0, "data.captions.keep_tags", "tags that stay in front (unverified)", least=0),
     waits("random_triggers", list, "random triggers", "texts of which one is added"),
-    waits("random_triggers_max", 1, "random triggers", "how many are added"),
+    of("random_triggers_max", 1, "random_triggers"),
     waits("use_short_captions", False, SHORT, "captions in two lengths"),
     waits("replacements", list, "replaced words in captions", "pairs of words"),
     row("buckets", True, "data.buckets.shape", "false crops to squares"),
@@ -111,7 +111,7 @@ DATASETS = (
     waits("scale", 1.0, _AUGMENTATIONS, "a factor of the size"),
     waits("augments", list, _AUGMENTATIONS, "names of transforms"),
     waits("augmentations", str, _AUGMENTATIONS, "transforms of a library", from_json=note_section),
-    waits("shuffle_augmentations", False, _AUGMENTATIONS, "their order"),
+    of("shuffle_augmentations", False, "augmentations"),
     waits("standardize_images", False, _AUGMENTATIONS, "the range of pixels"),
     ignored("replay_transforms", True, "there are no transforms"),
     row("alpha_mask", False, "data.mask.source", "the alpha channel weights the loss"),
@@ -135,24 +135,24 @@ DATASETS = (
     row("fps", 24, "data.clips.fps", "of clips that are not shrunk (unverified)"),
     row("shrink_video_to_frames", True, "data.clips.interval", "frames are spread over the clip (unverified)"),
     waits("auto_frame_count", False, "clips of different lengths", "frames by the length of the clip"),
-    waits("trim_auto_frame_count_tail", True, "clips of different lengths", "of auto_frame_count"),
+    of("trim_auto_frame_count_tail", True, "auto_frame_count"),
     row("do_i2v", False, "model.wan.first_frame_prob", "first-frame conditioning of Wan 2.2 TI2V 5B (unverified)"),
     waits("do_audio", False, "audio", "sound of clips"),
-    waits("audio_preserve_pitch", False, "audio", "of do_audio"),
-    waits("audio_normalize", False, "audio", "of do_audio"),
+    of("audio_preserve_pitch", False, "do_audio"),
+    of("audio_normalize", False, "do_audio"),
     waits("poi", str, "crops around a point of interest", "a key of JSON captions"),
     *(waits(name, str, CONTROL, "control images", from_json=note_section)
       for name in ("control_path", "control_path_1", "control_path_2", "control_path_3", "inpaint_path",
                    "unconditional_path", "clip_image_path", "clip_image_augmentations", "controls")),
     waits("control_from_same_folder", False, CONTROL, "control images"),
-    waits("num_controls_from_same_folder", 1, CONTROL, "control images"),
+    of("num_controls_from_same_folder", 1, "control_from_same_folder"),
     ignored("control_transparent_color", tuple, "there are no control images"),
     ignored("full_size_control_images", True, "there are no control images"),
     waits("clip_image_from_same_folder", False, ADAPTERS, "images for adapters"),
     ignored("clip_image_shuffle_augmentations", False, "there are no images for adapters"),
     ignored("guidance_type", "targeted", "there is no guidance in the loss"),
-    waits("extra_values", list, ADAPTERS, "values for adapters"),
+    of("extra_values", list, "an adapter"),
     waits("diff_output_preservation", False, PRESERVATION, "keeps the output for other prompts"),
-    waits("diff_output_preservation_class", "", PRESERVATION, "the class"),
+    of("diff_output_preservation_class", "", "diff_output_preservation"),
 )
 # fmt: on

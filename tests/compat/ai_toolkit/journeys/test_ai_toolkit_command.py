@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import FLUX, job, write
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 from mezzotint.cli import main
 
 OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorboard=false", "sample.size=[64,64]")
-SMALL = {
+SMALL: dict[str, Any] = {
     "datasets.0.resolution": [32, 64], "datasets.0.bucket_tolerance": 8, "train.batch_size": 2, "train.steps": 2,
     "train.lr": 1e-3, "save.save_every": 1, "sample.sample_every": 2, "sample.sample_steps": 1,
     "trigger_word": "p3r",
@@ -28,7 +29,7 @@ def images(folder: Path) -> None:
         (folder / f"{shade:03}.txt").write_text("a fox, sitting")
 
 
-def train(changes: dict[str, object], *ours: str) -> int:
+def train(changes: dict[str, Any], *ours: str) -> int:
     return main(["train", "--as", "ai-toolkit", *OURS, *ours, "--", "python", "run.py", write(job(changes))])
 
 
@@ -62,7 +63,13 @@ def test_lora_is_trained_saved_and_resumed(tmp_path: Path, shallow_sd: Path) -> 
 @pytest.mark.parametrize("network", ["lora", "lokr"])
 def test_transformer_is_trained(tmp_path: Path, network: str) -> None:
     images(tmp_path / "images")
-    changes = {**SMALL, **FLUX, "model.name_or_path": "tiny-flux", "network.type": network, "train.dtype": "bf16"}
+    changes: dict[str, Any] = {
+        **SMALL,
+        **FLUX,
+        "model.name_or_path": "tiny-flux",
+        "network.type": network,
+        "train.dtype": "bf16",
+    }
     changes |= {"datasets.0.resolution": 64, "datasets.0.bucket_tolerance": 16, "logging.log_every": 1}
     assert train(changes, "model.weights=random") == 0
     assert len(losses()) == 2

@@ -54,8 +54,9 @@ def translate(changes: dict[str, Any] | None = None, *words: str, launched: Laun
 def settings(changes: dict[str, Any] | None = None, *words: str) -> dict[str, Any]:
     """Settings of a job, also read as a recipe."""
     translated = translate(changes, *words)
-    assert foreign.read_command_line("ai-toolkit", [write(job(changes)), *words], (), ALONE).recipe.version == 1
-    return flat(translated.settings)
+    foreign.read_command_line("ai-toolkit", [write(job(changes)), *words], (), ALONE)
+    tree: dict[str, Any] = flat(translated.settings)
+    return tree
 
 
 def changed(changes: dict[str, Any], beside: dict[str, Any] | None = None) -> dict[str, Any]:
