@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from mezzotint.compat.kit import launchers, reading, setting_files
+from mezzotint.compat.kit import launchers, reading, setting_files, tables
 from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.compat.kit.reading import Form, Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.settings.reading.translation import Launched, Note, Translation, flag_name
+from mezzotint.settings.reading.yaml_rules import KeyPath
 
-Outcome = Literal["mapped", "computed", "without effect", "refused"]
+Outcome = Literal["mapped", "computed", "without effect", "refused", "waits"]
 
 
 def empty_mapping() -> Any:
@@ -33,7 +33,8 @@ class Row(Spec):
 
     Outcomes: `mapped`: `Draft.apply` sets `to[0]` to its value, converted by `values` if that has an entry. `computed`:
     the dialect's function sets `to`, with `Draft.apply` where the row describes how. `without effect`: the run does not
-    depend on it; `about` is the reason. `refused`: it is not supported; `about` is the reason.
+    depend on it; `about` is the reason. `refused`: it is not supported; `about` is the reason. `waits`: it needs
+    `feature`, which Mezzotint does not have yet; another value than the default is refused.
 
     since: the version that introduced it, "" for both. now: the current name of an old option. needs: (condition,
     sentence): a flag that must be on, or FLAG=TEXT; otherwise a mapped row is not applied, and the sentence becomes a
@@ -59,6 +60,13 @@ class Row(Spec):
     unit: Literal["", "steps", "processes", "cards"] = ""
     fixed: Mapping[str, Any] = empty_mapping()
     needs: tuple[str, str] = ("", "")
+    feature: str = ""
+
+    @property
+    def effect(self) -> str:
+        """What it acts on, in tables: recipe paths, or the outcome."""
+        paths = ", ".join(f"`{path}`" for path in dict.fromkeys((*self.to, *self.fixed))) if self.to else self.outcome
+        return f"not yet: {self.feature}" if self.feature else paths
 
 
 _FORMS: Mapping[type, Form] = {
@@ -93,16 +101,26 @@ def refused(flag: str, default: Any, about: str, **more: Any) -> Row:
     return row(flag, default, "", about, "refused", **more)
 
 
+def waits(flag: str, default: Any, feature: str, about: str, **more: Any) -> Row:
+    """The row of an option for a feature that Mezzotint does not have yet. feature: its short plain name, the same in
+    all rows that wait for it."""
+    return row(flag, default, "", about, "waits", feature=feature, **more)
+
+
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """The keys of a JSON file that a flag names. flag: that flag; if its default file does not exist, `shipped` is
-    used. prefix: distinguishes the rows' names from flags. rows: a dot in a name is a level of the file. shipped:
-    values of the file that comes with the trainer, by name without prefix."""
+    """The keys of an object of a settings file (JSON, TOML or YAML) that a flag names. flag: that flag; if its default
+    file does not exist, `shipped` is used. prefix: distinguishes the rows' names from flags. rows: a dot in a name is a
+    level of the file. shipped: values of the file that comes with the trainer, by name without prefix. at: where in the
+    file the object is. each: for a list of such objects, its name in flags: `PREFIXeach.0.KEY`, `PREFIXeach.1.KEY`; a
+    file without the list has none."""
 
     flag: str
     prefix: str
     rows: tuple[Row, ...]
     shipped: Mapping[str, Value] = empty_mapping()
+    at: KeyPath = ()
+    each: str = ""
 
 
 FOREIGN_DEFAULTS = MappingProxyType({"data.decode": "full", "run.tf32": False})
@@ -114,8 +132,9 @@ class Draft:
     """A translation in progress. rows: the trainer's rows by flag. values: the value of every flag, with defaults.
     named: the flags that are given. nulls: those of them that a file sets to null, which means the default. launched:
     precision and number of processes, including those of a pasted launcher. files: by flag or key, the file that
-    contains it, if it is not on the command line. line: the words of the command line, without launcher. verb:
-    Mezzotint's command, if it is not the dialect's usual one. accumulation, division: see `Dialect`."""
+    contains it, if it is not on the command line; lines: where in that file. line: the words of the command line,
+    without launcher. verb: Mezzotint's command, if it is not the dialect's usual one. accumulation, division: see
+    `Dialect`."""
 
     rows: Mapping[str, Row]
     values: Mapping[str, Value]
@@ -123,6 +142,7 @@ class Draft:
     launched: Launched
     nulls: frozenset[str] = frozenset()
     files: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
     line: tuple[str, ...] = ()
     verb: str = ""
     accumulation: str = ""
@@ -216,7 +236,11 @@ class Draft:
         """Adds a problem, unless this flag has one already. All problems are reported together."""
         if any(problem.where == self.display_name(flag) for problem in self.problems):
             return
-        self.problems.append(Problem(self.display_name(flag), message, remedy, code))
+        self.problems.append(Problem(self.display_name(flag), message, remedy, code, self.lines.get(flag)))
+
+    def refuse_until(self, feature: str, flag: str, remedy: str = "leave it out") -> None:
+        """Refuses a flag whose value needs a feature that Mezzotint does not have yet, as for a row that waits."""
+        self.refuse(flag, f"needs {feature}, which Mezzotint does not have yet", remedy)
 
     def raise_problems(self, dialect: str) -> None:
         """Raises RecipeError with all problems, if there are any."""
@@ -259,11 +283,12 @@ class Tool:
 class Dialect:
     """The command lines of another trainer. name: as in `--as NAME`. scripts: the files that start it. other_scripts:
     scripts of the same project that this dialect does not read, with what they do. compute: sets what depends on
-    several flags, and adds notes. verb: Mezzotint's command. config: the flag of a JSON file whose keys are flags; the
-    command line overrides it. tables: other files that flags name. expand: parses a command that starts with a shell
-    script of the trainer. tools: other programs of the project. accumulation: the flag of the number of micro-batches
-    per optimizer step, "" if the trainer counts optimizer steps; division: text of the note about it, with {count},
-    {steps} and {times}. published_loss: the loss that a published benchmark expects after 101 steps."""
+    several flags, and adds notes. verb: Mezzotint's command. config: the flag of a settings file whose keys are flags;
+    the command line overrides it. flat_config: the names of its sections do not matter. tables: other files that flags
+    name. expand: parses a command that starts with a shell script of the trainer. tools: other programs of the project.
+    accumulation: the flag of the number of micro-batches per optimizer step, "" if the trainer counts optimizer steps;
+    division: text of the note about it, with {count}, {steps} and {times}. published_loss: the loss that a published
+    benchmark expects after 101 steps."""
 
     name: str
     about: str
@@ -273,6 +298,7 @@ class Dialect:
     other_scripts: Mapping[str, str] = empty_mapping()
     verb: str = "train"
     config: str = ""
+    flat_config: bool = False
     tables: tuple[FileTable, ...] = ()
     expand: Callable[[Sequence[str]], ParsedCommand | None] | None = None
     tools: tuple[Tool, ...] = ()
@@ -306,12 +332,12 @@ class Dialect:
         if command.mixed_precision:
             launched = Launched(launched.processes, command.mixed_precision, command.tool)
         parsed = reading.parse(command.arguments, {row.flag: row for row in self.rows})
-        files, old_names = self._apply_files(parsed)
-        file_rows = (replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows)
+        files, file_rows, old_names = self._apply_files(parsed)
         draft = _draft(
             (*self.rows, *file_rows), parsed, command, launched, [*notes, *command.notes(launched.processes)]
         )
-        draft.files, draft.accumulation, draft.division = files, self.accumulation, self.division
+        draft.files, draft.lines = files, parsed.lines
+        draft.accumulation, draft.division = self.accumulation, self.division
         for flag, text in old_names:
             draft.note(flag, text)
         if command.script and command.script not in self.scripts:
@@ -350,22 +376,23 @@ class Dialect:
         names = {name.strip(): f"--{flag}" for flag in tool.files for name in draft.text(flag).split(",")}
         return translated, tuple(draft.notes), {name: flag for name, flag in names.items() if name} | flags
 
-    def _apply_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
-        """Adds the values of settings files to those of the command line. Returns the file of each key, and (flag,
-        sentence) for old names."""
+    def _apply_files(self, parsed: Parsed) -> tuple[dict[str, str], list[Row], list[tuple[str, str]]]:
+        """Adds the values of settings files to those of the command line. Returns the file of each key, the rows of
+        `tables` by their flags, and (flag, sentence) for old names."""
         files: dict[str, str] = {}
+        own = {row.flag: row for row in self.rows}
         if self.config and parsed.values.get(self.config):
             name = str(parsed.values[self.config])
-            contents = setting_files.read(name, f"--{self.config}", {row.flag: row for row in self.rows})
+            contents = setting_files.read(name, f"--{self.config}", own, flatten=self.flat_config)
             parsed.problems += contents.problems
             for flag, value in contents.values.items():
                 if flag not in parsed.values:
                     parsed.values[flag] = value
                     files[flag] = setting_files.file_name(name)
+            parsed.lines |= {flag: line for flag, line in contents.lines.items() if flag in files}
         old_names = _resolve_old_names(parsed, files, self.rows)
-        for table in self.tables:
-            _apply_table(table, parsed, files, {row.flag: row for row in self.rows}[table.flag])
-        return files, old_names
+        rows = [row for table in self.tables for row in tables.read_table(table, parsed, files, own[table.flag])]
+        return files, rows, old_names
 
 
 def bucket_step(side: int) -> int:
@@ -413,6 +440,8 @@ def _apply_rows(draft: Draft) -> None:
             draft.apply(row.flag)
         elif row.outcome in ("without effect", "refused") and draft.values[row.flag] != row.default:
             (draft.refuse if row.outcome == "refused" else draft.note)(row.flag, row.about)
+        elif row.outcome == "waits" and draft.values[row.flag] != row.default:
+            draft.refuse_until(row.feature, row.flag)
 
 
 def _is_met(draft: Draft, condition: str) -> bool:
@@ -420,23 +449,6 @@ def _is_met(draft: Draft, condition: str) -> bool:
     flag, _, text = condition.partition("=")
     value = draft.values[flag]
     return str(value).lower() == text if text else bool(value)
-
-
-def _apply_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> None:
-    """Reads the file of a table; if it is a default that does not exist, uses the values that ship with the trainer."""
-    name = parsed.values.get(table.flag) or row.default
-    if name is None:
-        return
-    is_absent = parsed.values.get(table.flag) is None and not Path(str(name)).expanduser().is_file()
-    for one in table.rows:
-        files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else setting_files.file_name(str(name))
-    if is_absent:
-        parsed.under |= {table.prefix + key: value for key, value in table.shipped.items()}
-        return
-    called = flag_name(table.flag, files.get(table.flag, ""))
-    contents = setting_files.read(str(name), called, {one.flag: one for one in table.rows})
-    parsed.problems += contents.problems
-    parsed.values |= {table.prefix + key: value for key, value in contents.values.items()}
 
 
 def _resolve_old_names(parsed: Parsed, files: dict[str, str], rows: Sequence[Row]) -> list[tuple[str, str]]:

@@ -41,9 +41,11 @@ class Spec:
 
 @dataclass(slots=True)
 class Parsed:
-    """values: the given values, by flag without dashes. under: fallback values. notes: (flag, sentence)."""
+    """values: the given values, by flag without dashes. lines: of those in a file. under: fallback values. notes:
+    (flag, sentence)."""
 
     values: dict[str, Value] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
     under: dict[str, Value] = field(default_factory=dict)
     notes: list[tuple[str, str]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
