@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Annotated, Any, Literal
 
@@ -132,4 +132,42 @@ class BucketSettings(Section):
             yield (
                 f"data.buckets.min_side ({self.min_side}) is above data.buckets.max_side ({self.max_side}); lower "
                 "min_side, or raise max_side"
+            )
+
+    def with_resolution(self, resolutions: Sequence[int]) -> Iterator[str]:
+        """Contradictions of `range` and `own` with the base sizes."""
+        least, most, step = min(resolutions), max(resolutions), self.step
+        if self.shape in ("range", "own") and least < step:
+            yield (
+                f"data.resolution ({least}) is below data.buckets.step ({step}), so there is no bucket; raise "
+                "data.resolution, or lower data.buckets.step"
+            )
+        if self.shape == "range" and most > self.max_side:
+            yield (
+                f"data.resolution ({most}) is above data.buckets.max_side ({self.max_side}); raise "
+                "data.buckets.max_side, or lower data.resolution"
+            )
+        if self.shape == "own" and has_too_many_sizes(most, step):
+            larger = next(number for number in count(step, 8) if not has_too_many_sizes(most, number))
+            yield (
+                f"data.buckets.shape=own with data.buckets.step={step} and data.resolution={most} has more than "
+                f"{MOST_SIZES:,} sizes; write data.buckets.step={larger} or more"
+            )
+
+    def own_with_images(self, crop: str, small_images: str, *, clips: str) -> Iterator[str]:
+        """Settings of images that contradict `shape: own`. clips: the format of the data set if it has clips."""
+        if small_images == "skip":
+            yield (
+                "data.small_images=skip has no effect with data.buckets.shape=own, where no image is smaller than its "
+                "bucket; leave it out"
+            )
+        if crop == "triangular":
+            yield (
+                "data.crop=triangular may enlarge images, and data.buckets.shape=own never does; set data.crop to "
+                "center or random, or another data.buckets.shape"
+            )
+        if clips:
+            yield (
+                f"data.buckets.shape=own is for images, and data.format={clips} has clips; set "
+                "data.buckets.shape=aspect, or data.clips.buckets"
             )

@@ -32,7 +32,6 @@ from mezzotint.settings.base import (
 from mezzotint.settings.counting import nearest_multiples
 from mezzotint.settings.formats import base as formats
 from mezzotint.settings.formats.base import FormatSpec, format_spec
-from mezzotint.settings.sections.buckets import MOST_SIZES, has_too_many_sizes
 from mezzotint.settings.sections.buckets import TABLES as TABLES
 from mezzotint.settings.sections.buckets import BucketSettings as BucketSettings
 from mezzotint.settings.sections.cache import CacheSettings as CacheSettings
@@ -310,9 +309,11 @@ class DataSettings(Section):
         yield from self._other_format_sections()
         yield from self._clip_contradictions()
         yield from self._table_contradictions()
-        yield from self._range_contradictions()
+        yield from self.buckets.with_resolution(self.resolution)
         if self.buckets.shape == "own":
-            yield from self._own_contradictions()
+            yield from self.buckets.own_with_images(
+                self.crop, self.small_images, clips=self.format if self.has_clips else ""
+            )
         yield from self._prior_contradictions()
         if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
             yield (
@@ -473,46 +474,6 @@ class DataSettings(Section):
                 yield f"data.resolution ({side}) must be a multiple of data.buckets.step ({step}); {near}"
         if len(self.resolution) > 1 and self.buckets.shape == "list":
             yield ("data.buckets.shape=list ignores data.resolution, of which there are several; leave out one of them")
-
-    def _range_contradictions(self) -> Iterator[str]:
-        """A resolution that the sides of `range` or `own` do not allow."""
-        least, most = min(self.resolution), max(self.resolution)
-        if self.buckets.shape in ("range", "own") and least < self.buckets.step:
-            yield (
-                f"data.resolution ({least}) is below data.buckets.step ({self.buckets.step}), so there is no bucket; "
-                "raise data.resolution, or lower data.buckets.step"
-            )
-        if self.buckets.shape == "range" and most > self.buckets.max_side:
-            yield (
-                f"data.resolution ({most}) is above data.buckets.max_side ({self.buckets.max_side}); raise "
-                "data.buckets.max_side, or lower data.resolution"
-            )
-
-    def _own_contradictions(self) -> Iterator[str]:
-        """Settings that do not work with a size for each image."""
-        largest, step = max(self.resolution), self.buckets.step
-        if has_too_many_sizes(largest, step):
-            while has_too_many_sizes(largest, step):
-                step += 8
-            yield (
-                f"data.buckets.shape=own with data.buckets.step={self.buckets.step} and data.resolution={largest} has "
-                f"more than {MOST_SIZES:,} sizes; write data.buckets.step={step} or more"
-            )
-        if self.small_images == "skip":
-            yield (
-                "data.small_images=skip has no effect with data.buckets.shape=own, where no image is smaller than its "
-                "bucket; leave it out"
-            )
-        if self.crop == "triangular":
-            yield (
-                "data.crop=triangular may enlarge images, and data.buckets.shape=own never does; set data.crop to "
-                "center or random, or another data.buckets.shape"
-            )
-        if self.has_clips:
-            yield (
-                f"data.buckets.shape=own is for images, and data.format={self.format} has clips; set "
-                "data.buckets.shape=aspect, or data.clips.buckets"
-            )
 
 
 def _default(name: str, spec: FormatSpec) -> object:
