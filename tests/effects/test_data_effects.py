@@ -144,6 +144,37 @@ def test_resolution_and_buckets_are_the_sizes_of_batches(feed: Make, noisy: Make
     assert 3.0 < longest[4.0] <= 4.0
 
 
+# breaks if images are assigned as with `aspect`, or a bound of the sides has no effect
+@pytest.mark.effect("data.buckets.shape", "data.buckets.min_side", "data.buckets.max_side")
+def test_range_has_sides_from_the_shortest_to_the_longest(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(64, 64), (200, 100), (400, 100)])
+
+    def of_range(**sides: int) -> set[tuple[int, int]]:
+        return shapes(feed(folder, resolution=64, buckets={"shape": "range", "step": 16, **sides}))
+
+    assert of_range(min_side=16, max_side=128) == {(64, 64), (80, 48), (128, 32)}
+    assert of_range(min_side=48, max_side=128) == {(64, 64), (80, 48)}
+    assert of_range(min_side=16, max_side=64) == {(64, 64), (64, 32), (64, 16)}
+
+
+# breaks if a small image is enlarged, a large one is not reduced, or an image without a bucket is used
+@pytest.mark.effect("data.buckets.shape", "data.buckets.step")
+def test_images_keep_their_own_size(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(50, 40), (64, 64), (400, 100), (12, 80)])
+    fed = feed(folder, resolution=64, buckets={"shape": "own", "step": 16})
+    pixels = {b.keys[0]: b.pixels[0].permute(1, 2, 0).numpy() for b in fed.batches()}
+    assert {key: image.shape[:2] for key, image in pixels.items()} == {
+        "000.png": (32, 48), "001.png": (64, 64), "002.png": (32, 128),
+    }  # fmt: skip
+    assert [path for path, _ in fed.report.left_out] == ["003.png"]
+    assert shapes(feed(folder, resolution=64, buckets={"shape": "own", "step": 8})) == {
+        (48, 40), (64, 64), (128, 32), (8, 80),
+    }  # fmt: skip
+    with Image.open(folder / "000.png") as image:
+        expected = np.asarray(image.convert("RGB").crop((1, 4, 49, 36))) / 127.5 - 1
+    assert np.abs(pixels["000.png"] - expected).max() < 1e-6  # not resampled
+
+
 def corners(fed: Any, count: int) -> np.ndarray[Any, Any]:
     """Row and column of the crop of a sample, at so many visits of its bucket."""
     bucket, key_hash = Size(32, 32), int(fed.catalogue.key_hash[0])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from mezzotint.data.buckets import buckets
+from mezzotint.data.buckets import buckets, own_sizes
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.data import DataSettings
@@ -178,4 +178,131 @@ def test_duplicates_and_order_of_listed_sizes_do_not_matter() -> None:
 def test_invalid_lists_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(RecipeError) as error:
         read_text("schema: 1", overrides=[f"data.buckets.{word}" for word in words])
+    assert message in str(error.value)
+
+
+# --- a range of sides, and images in their own size -----------------------------------------------------
+
+
+def own(resolution: Any, step: int = 64, **more: Any) -> DataSettings:
+    return DataSettings.model_validate({"resolution": resolution, "buckets": {"shape": "own", "step": step}, **more})
+
+
+rules = st.sampled_from([(256, 8), (512, 64), (512, 16), (1024, 64), (1024, 32), (1536, 40)])
+
+
+def test_known_range_of_512() -> None:
+    settings = DataSettings.model_validate({"buckets": {"shape": "range", "min_side": 256, "max_side": 768}})
+    # a width of 704 has the height 320, and one of 320 the height 768
+    tall = [(256, 768), (320, 704), (320, 768), (384, 640), (448, 576)]
+    wide = [(576, 448), (640, 384), (704, 320), (768, 256), (768, 320)]
+    assert buckets.table(settings) == tuple(Size(*size) for size in [*tall, (512, 512), *wide])
+
+
+def test_image_of_exactly_a_size_of_the_range_gets_it() -> None:
+    settings = DataSettings.model_validate({"buckets": {"shape": "range", "min_side": 128, "max_side": 512}})
+    table = buckets.table(settings)
+    assert (Size(256, 512) in table, Size(128, 512) in table) == (True, True)
+    images = [(256, 512), (512, 512), (1024, 2048), (128, 512)]
+    numbers = buckets.of_images(*map(np.array, zip(*images, strict=True)), settings)
+    assert [table[i] for i in numbers.tolist()] == [Size(256, 512), Size(512, 512), Size(256, 512), Size(128, 512)]
+
+
+@limits(max_examples=200, deadline=None)
+@given(rules, sides, sides)
+def test_image_is_never_enlarged_and_covers_its_own_bucket(rule: tuple[int, int], width: int, height: int) -> None:
+    resolution, step = rule
+    fitted = own_sizes.fit(Size(width, height), resolution, step)
+    if fitted is None:
+        return
+    resized, bucket = fitted.resized, fitted.bucket
+    assert bucket.width <= resized.width <= width
+    assert bucket.height <= resized.height <= height
+    assert bucket.width % step == bucket.height % step == 0
+    assert resized.width - bucket.width < step
+    assert resized.height - bucket.height < step
+    if width * height <= resolution**2:
+        assert resized == Size(width, height)
+    assert buckets.table(own(resolution, step))[own_index(own(resolution, step), width, height)] == bucket
+
+
+def own_index(settings: DataSettings, width: int, height: int) -> int:
+    return int(buckets.of_images(np.array([width]), np.array([height]), settings)[0])
+
+
+@limits(max_examples=20, deadline=None)
+@given(rules)
+def test_table_of_own_sizes_is_sorted_symmetric_and_has_little_more_than_the_area(rule: tuple[int, int]) -> None:
+    resolution, step = rule
+    table = own_sizes.sizes(resolution, step)
+    assert list(table) == sorted(set(table))
+    assert {Size(size.height, size.width) for size in table} == set(table)
+    multiples = range(step, resolution**2 // step + 1, step)
+    in_area = {Size(w, h) for w in multiples for h in range(step, resolution**2 // w + 1, step)}
+    assert in_area <= set(table)
+    assert all((size.width - 1) * (size.height - 1) <= resolution**2 for size in set(table) - in_area)
+
+
+def test_image_below_one_step_has_no_bucket() -> None:
+    widths, heights, sets = np.array([64, 63, 8000, 8000, 100]), np.array([64, 64, 40, 300, 80]), np.zeros(5, np.int64)
+    assert buckets.has_bucket(widths, heights, sets, own(512)).tolist() == [True, False, False, True, True]
+    assert buckets.has_bucket(widths, heights, sets, own([512, 128])).tolist() == [True, False, False, False, True]
+    assert buckets.has_bucket(widths, heights, sets, settings_of(512)).all()
+
+
+def test_reduced_height_just_below_a_step_uses_the_other_candidate() -> None:
+    images = [Size(width, height) for width in range(3800, 4300) for height in range(55, 70)]
+    reduced = [fitted for image in images if (fitted := own_sizes.fit(image, 512, 64)) and image.pixels > 512**2]
+    assert reduced
+    assert all(fitted.bucket.height == 64 for fitted in reduced)
+
+
+def test_sets_with_own_sizes_and_other_buckets_share_a_table() -> None:
+    settings = own(
+        [64, 128], 32, small_images="upscale",
+        sets=[{"path": "a"}, {"path": "b", "buckets": {"shape": "square"}}, {"path": "c", "resolution": 96}],
+    )  # fmt: skip
+    table = buckets.table(settings)
+    assert len(table) == len(set(table))
+    placed = buckets.place([200, 200, 200], [100, 100, 100], [0, 1, 2], settings)
+    sizes = [Size(64, 32), Size(128, 64), Size(64, 64), Size(128, 128), Size(128, 64)]
+    assert [table[i] for i in placed.bucket.tolist()] == sizes
+    assert placed.sample.tolist() == [0, 0, 1, 1, 2]
+
+
+def test_sets_with_too_many_sizes_together_are_refused() -> None:
+    sets = [{"path": f"set{step}", "buckets": {"step": step}} for step in (32, 40, 56, 72, 88)]
+    with pytest.raises(RecipeError, match=r"data\.sets have 3\d,\d+ sizes, more than 32,767; set data\.buckets\.step"):
+        buckets.table(own(1536, sets=sets))
+
+
+def test_many_own_sizes_are_found_quickly() -> None:
+    sizes = np.random.default_rng(0).integers(1, 5000, (2, 100_000))
+    start = time.process_time()
+    numbers = buckets.of_images(sizes[0], sizes[1], own(1024, 24))
+    assert time.process_time() - start < 10.0  # 0.4 s on an idle core
+    assert numbers.dtype == np.int16
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["buckets.min_side=128"], "data.buckets.min_side has no effect with data.buckets.shape=aspect"),
+        (["buckets.max_side=768", "buckets.shape=own"], "max_side has no effect with data.buckets.shape=own"),
+        (["buckets.shape=range", "buckets.min_side=200"], "(200) must be a multiple of data.buckets.step (64); write"),
+        (["buckets.shape=range", "buckets.step=48", "resolution=528"], "(256) must be a multiple of data.buckets.step"),
+        (["buckets.shape=range", "buckets.min_side=1088"], "min_side (1088) is above data.buckets.max_side (1024)"),
+        (["buckets.shape=range", "resolution=1152"], "(1152) is above data.buckets.max_side (1024); raise"),
+        (["buckets.shape=range", "resolution=32"], "data.resolution (32) is below data.buckets.step (64)"),
+        (["buckets.shape=own", "resolution=32"], "data.resolution (32) is below data.buckets.step (64)"),
+        (["buckets.shape=own", "buckets.step=8"], "more than 32,767 sizes; write data.buckets.step=16 or more"),
+        (["buckets.shape=own", "buckets.step=8", "resolution=1024"], "write data.buckets.step=24 or more"),
+        (["buckets.shape=own", "small_images=skip"], "data.small_images=skip has no effect"),
+        (["buckets.shape=own", "crop=triangular"], "data.crop=triangular may enlarge images"),
+        (["buckets.shape=own", "format=videofolder"], "data.buckets.shape=own is for images"),
+    ],
+)  # fmt: skip
+def test_contradictions_of_range_and_own_sizes(words: list[str], message: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        read_text("schema: 1", overrides=["data.path=x", *(f"data.{word}" for word in words)])
     assert message in str(error.value)

@@ -51,3 +51,11 @@ def test_empty_and_long_captions_are_counted(painted: Path, index: Path) -> None
     (painted / "001.txt").write_text("word " * 61)
     report = build(settings_of(painted), index).report
     assert (report.empty_captions, report.long_captions) == (1, 1)
+
+
+def test_images_below_one_step_are_left_out(painted: Path, index: Path) -> None:
+    paint(painted, 1, start=90, size=(20, 70))
+    settings = settings_of(painted, resolution=64, buckets={"shape": "own", "step": 32})
+    report = build(settings, index).report
+    reason = "20×70 has less than one step (data.buckets.step=32) on a side"
+    assert (report.skipped, report.left_out, report.upscaled) == ((), (("090.png", reason),), 0)

@@ -27,3 +27,13 @@ def test_copies_are_found_with_their_first_image(painted: Path, index: Path) -> 
         (painted / f"{name}.txt").write_text("a copy")
     (painted / "twice.txt").write_text("of one file")
     assert images.find_copies(build(settings_of(painted), index)) == {6: 3, 7: 3}
+
+
+def test_image_in_its_own_size_is_cropped_on_both_sides_and_never_enlarged(root: Path, index: Path) -> None:
+    for number, size in enumerate([(64, 64), (95, 95), (90, 64), (640, 320)]):
+        paint(root, 1, start=number, size=size)
+    settings = settings_of(root, resolution=128, buckets={"step": 32, "shape": "own"})
+    catalogue = build(settings, index)
+    shares = images.seen_shares(catalogue, [0, 1, 2, 3], settings)
+    assert shares.tolist() == pytest.approx([1, 64 * 64 / 95**2, 64 / 90, 1])
+    assert (images.enlargements(catalogue, [0, 1, 2, 3], settings) <= 1).all()

@@ -100,3 +100,52 @@ def test_plan_columns_have_the_requested_rows() -> None:
     assert buckets.table(settings_of())[columns.bucket[0]].aspect == max(
         size.aspect for size in buckets.table(settings_of())
     )
+
+
+# --- images in their own size ---------------------------------------------------------------------------
+
+
+def own(resolution: Any = 512, **more: Any) -> DataSettings:
+    return DataSettings.model_validate({"resolution": resolution, "buckets": {"shape": "own"}, **more})
+
+
+def placed_own(settings: DataSettings, width: int, height: int, epoch: int = 0) -> Any:
+    catalogue = catalogue_of(width, height)
+    bucket = buckets.table(settings)[int(buckets.place([width], [height], [0], settings).bucket[-1])]
+    visit = Visit(0, int(catalogue.key_hash[0]), 1, epoch, 0)
+    view = cached_view(catalogue, 0, bucket, settings, seed=1, view=epoch)
+    return at_visit(catalogue, visit, bucket, settings), view
+
+
+@limits(max_examples=60, deadline=None)
+@given(st.integers(130, 3000), st.integers(130, 3000), st.sampled_from(["center", "random", "stretch"]))
+def test_image_in_its_own_size_is_never_enlarged(width: int, height: int, crop: str) -> None:
+    for placed in placed_own(own(crop=crop), width, height):
+        assert placed.resized.width <= width
+        assert placed.resized.height <= height
+        top, left = placed.crop_top_left
+        assert 0 <= top <= placed.resized.height - placed.bucket.height
+        assert 0 <= left <= placed.resized.width - placed.bucket.width
+
+
+def test_small_image_is_cropped_on_both_sides_and_not_resized() -> None:
+    for placed in placed_own(own(), 331, 411):
+        assert (placed.bucket, placed.resized) == (Size(320, 384), Size(331, 411))
+        assert placed.crop_top_left == (14, 6)
+
+
+def test_large_image_is_resized_to_a_multiple_of_the_step_on_one_side() -> None:
+    for placed in placed_own(own(), 1000, 1500):
+        assert (placed.bucket, placed.resized) == (Size(384, 576), Size(384, 576))
+    for placed in placed_own(own(), 1000, 1400):
+        assert (placed.bucket, placed.resized) == (Size(384, 512), Size(384, 538))
+
+
+def test_random_crops_of_both_sides_are_independent() -> None:
+    corners = {placed_own(own(crop="random"), 331, 390, epoch)[0].crop_top_left for epoch in range(2000)}
+    assert corners == {(top, left) for top in range(7) for left in range(12)}
+
+
+def test_first_base_size_counts_if_two_give_the_same_bucket() -> None:
+    assert placed_own(own([512, 768]), 520, 520)[0].resized == Size(512, 512)
+    assert placed_own(own([768, 512]), 520, 520)[0].resized == Size(520, 520)

@@ -1,7 +1,8 @@
 """Bucket sizes, and the assignment of images to them. Between the catalogue and the plan.
 
 A batch contains images of one size, so each image is assigned to the bucket with the nearest aspect ratio. The distance
-is measured in log(width / height), or, for the sizes of a hand-made table, in width / height.
+is measured in log(width / height), or, for the sizes of a hand-made table and of a range of sides, in width / height.
+With `shape=own` an image has the bucket of its own size (`own_sizes.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mezzotint.data.buckets import clip_buckets
+from mezzotint.data.buckets import clip_buckets, own_sizes
+from mezzotint.errors import RecipeError
+from mezzotint.settings.sections.buckets import MOST_SIZES
 from mezzotint.settings.sections.data import BucketSettings, DataSettings
 from mezzotint.shapes import Size
 
@@ -42,10 +45,16 @@ class Placed:
 
 def table(settings: DataSettings) -> tuple[Size, ...]:
     """The buckets of a recipe, each once: sizes of images (`shapes`) of all sets in all base sizes, or of clips
-    (`clip_buckets.table`)."""
+    (`clip_buckets.table`). Raises RecipeError E1003 if sets of images in their own sizes have too many."""
     if settings.has_clips and settings.clips.buckets:
         return clip_buckets.table(settings.clips, ())
     sizes = tuple(dict.fromkeys(size for one in settings.image_sets() for of in one.sizes for size in shapes(of)))
+    if len(sizes) > MOST_SIZES:
+        raise RecipeError(
+            f"data.sets have {len(sizes):,} sizes, more than {MOST_SIZES:,}; set data.buckets.step to one larger step "
+            "for all sets",
+            code="E1003",
+        )
     return clip_buckets.table(settings.clips, sizes) if settings.has_clips else sizes
 
 
@@ -83,7 +92,8 @@ def _placed_once(bucket: NDArray[np.int16]) -> Placed:
 
 def shapes(settings: DataSettings) -> tuple[Size, ...]:
     """The sizes of images of one set in one base size, sorted by width over height, from tall to wide; with
-    `buckets.shape=table` in the order of that table; with `list`, sizes with the same aspect ratio from small to large.
+    `buckets.shape=table` in the order of that table; with `list`, sizes with the same aspect ratio from small to large;
+    with `range` and `own` by width, then height.
 
     Sides are multiples of `buckets.step`, the area is at most resolution², the aspect at most `buckets.max_aspect`.
     Of these sizes the table contains those that fit into no other one, so each is as large as its aspect allows, and
@@ -97,6 +107,10 @@ def shapes(settings: DataSettings) -> tuple[Size, ...]:
         return _listed_sizes(settings.buckets)
     if settings.buckets.shape == "square":
         return (Size(base, base),)
+    if settings.buckets.shape == "range":
+        return _range_sizes(base, step, settings.buckets.min_side, settings.buckets.max_side)
+    if settings.buckets.shape == "own":
+        return own_sizes.sizes(base, step)
     wide: list[Size] = []
     for short in range(base, 0, -step):
         longest = min(base * base // short, math.floor(short * settings.buckets.max_aspect + 1e-9))
@@ -110,14 +124,35 @@ def shapes(settings: DataSettings) -> tuple[Size, ...]:
 
 def of_images(widths: ArrayLike, heights: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
     """The index in `shapes(settings)` of each image's bucket, by the rule of that table. widths, heights: (n,) pixels,
-    above 0, after EXIF rotation. Returns (n,) int16."""
+    above 0, after EXIF rotation. Returns (n,) int16, 0 for an image that `has_bucket` leaves out."""
+    if settings.buckets.shape == "own":
+        [base], step = settings.resolution, settings.buckets.step
+        indexes = own_sizes.find_buckets(np.asarray(widths), np.asarray(heights), base, step)
+        return np.maximum(indexes, 0).astype(np.int16)
     sizes = shapes(settings)
+    if settings.buckets.shape == "range":
+        return _equal_or_nearest(np.asarray(widths), np.asarray(heights), sizes)
     if settings.buckets.shape == "table":
         return _nearest_by_ratio(np.asarray(widths), np.asarray(heights), sizes)
     if settings.buckets.shape == "list":
         kinds = _distinct_shapes(sizes)
         return _largest_filled(assign(widths, heights, kinds), np.asarray(widths), np.asarray(heights), sizes)
     return assign(widths, heights, sizes)
+
+
+def has_bucket(
+    widths: NDArray[Any], heights: NDArray[Any], sets: NDArray[Any], settings: DataSettings
+) -> NDArray[np.bool_]:
+    """Which images have a bucket in each of their base sizes, (n,): with `shape=own` not those whose bucket would be
+    smaller than one step on a side. widths, heights, sets: as in `place`."""
+    is_placed = np.ones(len(widths), np.bool_)
+    for number, one in enumerate(settings.image_sets()):
+        if one.settings.buckets.shape == "own":
+            rows = np.flatnonzero(sets == number)
+            for base in one.settings.resolution:
+                step = one.settings.buckets.step
+                is_placed[rows] &= own_sizes.find_buckets(widths[rows], heights[rows], base, step) >= 0
+    return is_placed
 
 
 def assign(widths: ArrayLike, heights: ArrayLike, buckets: Sequence[Size]) -> NDArray[np.int16]:
@@ -157,6 +192,29 @@ def _nearest_by_ratio(widths: NDArray[Any], heights: NDArray[Any], sizes: Sequen
         aspects = widths[chunk] / heights[chunk]
         nearest_bucket[chunk] = np.abs(ratios - aspects[:, None]).argmin(axis=1)
     return nearest_bucket
+
+
+# --- a range of sides -----------------------------------------------------------------------------------------------
+
+
+def _range_sizes(resolution: int, step: int, min_side: int, max_side: int) -> tuple[Size, ...]:
+    """The square of the resolution, and for each width the largest height of at most resolution² pixels, and its
+    transpose; by width, then height."""
+    square = resolution // step * step
+    sizes = {Size(square, square)}
+    for width in range(min_side, max_side + 1, step):
+        height = min(max_side, resolution**2 // width // step * step)
+        if height >= min_side:
+            sizes |= {Size(width, height), Size(height, width)}
+    return tuple(sorted(sizes))
+
+
+def _equal_or_nearest(widths: NDArray[Any], heights: NDArray[Any], sizes: Sequence[Size]) -> NDArray[np.int16]:
+    """The bucket of exactly the image's size, otherwise the nearest in width / height."""
+    bucket = _nearest_by_ratio(widths, heights, sizes)
+    for number, size in enumerate(sizes):
+        bucket[(widths == size.width) & (heights == size.height)] = number
+    return bucket
 
 
 # --- listed sizes ---------------------------------------------------------------------------------------------------

@@ -284,6 +284,13 @@ def _assemble(
         for i, reason in _excluded_clips(samples, facts, settings.clips):
             skipped.append(Skipped(keys[i], reason, is_wanted=True))
             is_used[i] = False
+    width, height = (np.maximum(facts[side], 1) for side in ("width", "height"))
+    has_bucket = buckets.has_bucket(width, height, of_set, settings)
+    for i in np.flatnonzero(is_used & ~has_bucket).tolist():
+        step = sources[int(of_set[i])].settings.buckets.step
+        reason = f"{facts['width'][i]}×{facts['height'][i]} has less than one step (data.buckets.step={step}) on a side"
+        skipped.append(Skipped(keys[i], reason, is_wanted=True))
+    is_used &= has_bucket
     skips_small = np.array([source.settings.small_images == "skip" for source in sources])[of_set]
     for i in np.flatnonzero(is_small & is_used & skips_small).tolist():
         reason = f"{facts['width'][i]}×{facts['height'][i]} is smaller than its bucket (data.small_images=skip)"

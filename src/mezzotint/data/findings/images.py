@@ -28,8 +28,15 @@ def seen_shares(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -
     wide, high = (np.asarray([getattr(size, side) for size in table], np.float64) for side in ("width", "height"))
     aspect = catalogue.width[chosen] / catalogue.height[chosen].astype(np.float64)
     ratio = aspect[placed.sample] / (wide / high)[placed.bucket]
+    left = np.minimum(ratio, 1.0 / ratio)
+    is_own = [one.settings.buckets.shape == "own" for one in settings.image_sets()]
+    if any(is_own):  # an image that keeps its size is cropped on both sides
+        area = catalogue.width[chosen] * catalogue.height[chosen].astype(np.float64)
+        most = np.array([max(one.settings.resolution) ** 2 for one in settings.image_sets()])[catalogue.set[chosen]]
+        keeps = np.array(is_own)[catalogue.set[chosen]] & (area <= most)
+        left = np.where(keeps[placed.sample], (wide * high)[placed.bucket] / area[placed.sample], left)
     shares = np.ones(len(chosen))
-    np.minimum.at(shares, placed.sample, np.minimum(ratio, 1.0 / ratio))
+    np.minimum.at(shares, placed.sample, left)
     return shares
 
 
@@ -112,7 +119,7 @@ def of_sizes(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettin
         yield Finding(
             "extreme-shapes", "look", len(cut),
             f"{format_count(len(cut), word)} with an aspect ratio far from every bucket; most of it is cropped",
-            "crop by hand, or raise data.buckets.max_aspect",
+            "crop by hand, or raise data.buckets.max_aspect, or with data.buckets.shape=own lower data.buckets.step",
             examples_of(rows[order].tolist(), (
                 f"{catalogue.label(int(rows[i]))} ({width[i]}×{height[i]}, {100 * shares[i]:.2g} % used)"
                 for i in order

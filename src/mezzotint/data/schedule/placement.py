@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from mezzotint import draws
+from mezzotint.data.buckets import own_sizes
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
@@ -17,26 +18,29 @@ if TYPE_CHECKING:
 
 
 def place(
-    size: Size, bucket: Size, *, crop: str, jitter: float, flip: float, crop_key: int, flip_key: int
-) -> Placement:
+    size: Size, bucket: Size, *, crop: str, jitter: float, flip: float, crop_key: int, flip_key: int,
+    resized: Size | None = None,
+) -> Placement:  # fmt: skip
     """The placement of an image of `size` in `bucket`: resized to the smallest size that covers it, cropped, then
     mirrored; with `stretch` resized to the bucket.
 
     crop, jitter: as in the recipe. flip: probability that it is mirrored. crop_key, flip_key: addresses of the two
     draws (`draws.key`). A centre crop starts at half of the excess, rounded half to even, as in torchvision's
-    CenterCrop.
+    CenterCrop. resized: the size that it is resized to, at least the bucket's; None for the smallest that covers the
+    bucket.
     """
     flipped = draws.uniform(flip_key) < flip
     if crop == "stretch":
         return Placement(bucket, bucket, (0, 0), flipped)
     if crop == "triangular":
         return _triangular(size, bucket, jitter, crop_key, flipped)
-    resized = cover(size, bucket)
+    resized = resized or cover(size, bucket)
     rows, columns = resized.height - bucket.height, resized.width - bucket.width
     if crop == "center":
         corner = (round(rows / 2), round(columns / 2))
-    else:  # one of the two is 0, so both can use the same draw
-        corner = (draws.below(crop_key, rows + 1), draws.below(crop_key, columns + 1))
+    else:  # if one of the two is 0, both can use the same draw
+        column_key = draws.key(crop_key, "column") if rows and columns else crop_key
+        corner = (draws.below(crop_key, rows + 1), draws.below(column_key, columns + 1))
     return Placement(bucket, resized, corner, flipped)
 
 
@@ -58,14 +62,18 @@ def _of_row(
     catalogue: Catalogue, row: int, bucket: Size, settings: DataSettings, crop_key: int, flip_key: int
 ) -> Placement:
     flip = catalogue.overrides.flip_of(row)
+    size, resized = Size(int(catalogue.width[row]), int(catalogue.height[row])), None
+    if settings.buckets.shape == "own":
+        resized = own_sizes.resized_for(size, bucket, settings.resolution, settings.buckets.step)
     return place(
-        Size(int(catalogue.width[row]), int(catalogue.height[row])),
+        size,
         bucket,
         crop=settings.crop,
         jitter=settings.jitter,
         flip=settings.flip if flip is None else flip,
         crop_key=crop_key,
         flip_key=flip_key,
+        resized=resized,
     )
 
 

@@ -219,7 +219,8 @@ class DataSettings(Section):
     `stored`, height and width as in the file, before its EXIF rotation, as in MindONE."""
 
     small_images: Annotated[Literal["upscale", "skip"], ALLOW] = "upscale"
-    """An image smaller than its bucket: `upscale` enlarges it (counted in the data report), `skip` leaves it out."""
+    """An image smaller than its bucket: `upscale` enlarges it (counted in the data report), `skip` leaves it out. With
+    `data.buckets.shape=own` there are none."""
 
     background: Annotated[str, ALLOW] = "#ffffff"
     """The background colour of transparent images, #rrggbb."""
@@ -313,6 +314,11 @@ class DataSettings(Section):
         yield from self._other_format_sections()
         yield from self._clip_contradictions()
         yield from self._table_contradictions()
+        yield from self.buckets.with_resolution(self.resolution)
+        if self.buckets.shape == "own":
+            yield from self.buckets.own_with_images(
+                self.crop, self.small_images, clips=self.format if self.has_clips else ""
+            )
         yield from self._prior_contradictions()
         if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
             yield (

@@ -194,8 +194,8 @@ def _latents(
         return
     table = buckets.table(recipe.data)
     counts = np.bincount(catalogue.buckets_of(rows, recipe.data).bucket, minlength=len(table))
-    for size, count in zip(table, (counts * latents.views).tolist(), strict=True):
-        yield count, None, _latent_bytes(recipe, memory, size)
+    for i in np.flatnonzero(counts).tolist():
+        yield int(counts[i]) * latents.views, None, _latent_bytes(recipe, memory, table[i])
 
 
 def _latent_bytes(recipe: Recipe, memory: Memory, bucket: Size) -> int:
