@@ -190,9 +190,7 @@ def flag_table(dialect: Any) -> list[str]:
     for row in dialect.rows:
         came = f" ({row.since})" if row.since else ""
         default = "-" if row.default in (None, False) else f"`{row.default}`"
-        paths = dict.fromkeys((*row.to, *row.fixed)) if row.to else ()
-        here = ", ".join(f"`{path}`" for path in paths) or row.outcome
-        rows.append((f"`--{row.flag}`{came}", default, here, _line(row.about)))
+        rows.append((f"`--{row.flag}`{came}", default, row.effect, _line(row.about)))
     return table(("flag", "default", "here", ""), rows)
 
 
@@ -235,7 +233,7 @@ def key_table(rows: Sequence[Any], shipped: Mapping[str, object]) -> list[str]:
     for row in rows:
         value = shipped.get(row.flag, row.default)
         default = "-" if value in (None, False) else f"`{list(value) if isinstance(value, tuple) else value}`"
-        cells.append((f"`{row.flag}`", default, ", ".join(f"`{p}`" for p in row.to) or row.outcome, _line(row.about)))
+        cells.append((f"`{row.flag}`", default, row.effect, _line(row.about)))
     return table(("key", "default", "here", ""), cells)
 
 

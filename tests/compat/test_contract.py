@@ -141,6 +141,19 @@ def test_refused_flag_is_an_error_with_a_reason(lines: Lines, flags: list[str]) 
         assert "77123" not in str(caught.value), "it may be a secret"
 
 
+@pytest.mark.parametrize(("lines", "flags"), flags(lambda row: row.outcome == "waits"))
+def test_waiting_flag_is_an_error_that_names_the_feature(lines: Lines, flags: list[str]) -> None:
+    for flag in flags:
+        row = lines.rows[flag]
+        others = [choice for choice in row.choices if choice != row.default] or ["7"]
+        word = f"--{flag}={not row.default if row.form == 'switch' else others[0]}"
+        with pytest.raises(RecipeError) as caught:
+            lines.translate(word)
+        [problem] = caught.value.problems
+        assert (problem.where, problem.code, problem.remedy) == (f"--{flag}", "E1018", "leave it out")
+        assert problem.message == f"needs {row.feature}, which Mezzotint does not have yet"
+
+
 @every_dialect
 def test_impossible_values_are_reported_by_flag(lines: Lines) -> None:
     for words, where, *code in lines.impossible:

@@ -19,7 +19,7 @@ from mezzotint.compat.kit.reading import Form, Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.settings.reading.translation import Launched, Note, Translation, flag_name
 
-Outcome = Literal["mapped", "computed", "without effect", "refused"]
+Outcome = Literal["mapped", "computed", "without effect", "refused", "waits"]
 
 
 def empty_mapping() -> Any:
@@ -33,7 +33,8 @@ class Row(Spec):
 
     Outcomes: `mapped`: `Draft.apply` sets `to[0]` to its value, converted by `values` if that has an entry. `computed`:
     the dialect's function sets `to`, with `Draft.apply` where the row describes how. `without effect`: the run does not
-    depend on it; `about` is the reason. `refused`: it is not supported; `about` is the reason.
+    depend on it; `about` is the reason. `refused`: it is not supported; `about` is the reason. `waits`: it needs
+    `feature`, which Mezzotint does not have yet; another value than the default is refused.
 
     since: the version that introduced it, "" for both. now: the current name of an old option. needs: (condition,
     sentence): a flag that must be on, or FLAG=TEXT; otherwise a mapped row is not applied, and the sentence becomes a
@@ -59,6 +60,13 @@ class Row(Spec):
     unit: Literal["", "steps", "processes", "cards"] = ""
     fixed: Mapping[str, Any] = empty_mapping()
     needs: tuple[str, str] = ("", "")
+    feature: str = ""
+
+    @property
+    def effect(self) -> str:
+        """What it acts on, in tables: recipe paths, or the outcome."""
+        paths = ", ".join(f"`{path}`" for path in dict.fromkeys((*self.to, *self.fixed))) if self.to else self.outcome
+        return f"not yet: {self.feature}" if self.feature else paths
 
 
 _FORMS: Mapping[type, Form] = {
@@ -93,11 +101,17 @@ def refused(flag: str, default: Any, about: str, **more: Any) -> Row:
     return row(flag, default, "", about, "refused", **more)
 
 
+def waits(flag: str, default: Any, feature: str, about: str, **more: Any) -> Row:
+    """The row of an option for a feature that Mezzotint does not have yet. feature: its short plain name, the same in
+    all rows that wait for it."""
+    return row(flag, default, "", about, "waits", feature=feature, **more)
+
+
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """The keys of a JSON file that a flag names. flag: that flag; if its default file does not exist, `shipped` is
-    used. prefix: distinguishes the rows' names from flags. rows: a dot in a name is a level of the file. shipped:
-    values of the file that comes with the trainer, by name without prefix."""
+    """The keys of a settings file (JSON, TOML or YAML) that a flag names. flag: that flag; if its default file does not
+    exist, `shipped` is used. prefix: distinguishes the rows' names from flags. rows: a dot in a name is a level of the
+    file. shipped: values of the file that comes with the trainer, by name without prefix."""
 
     flag: str
     prefix: str
@@ -259,11 +273,12 @@ class Tool:
 class Dialect:
     """The command lines of another trainer. name: as in `--as NAME`. scripts: the files that start it. other_scripts:
     scripts of the same project that this dialect does not read, with what they do. compute: sets what depends on
-    several flags, and adds notes. verb: Mezzotint's command. config: the flag of a JSON file whose keys are flags; the
-    command line overrides it. tables: other files that flags name. expand: parses a command that starts with a shell
-    script of the trainer. tools: other programs of the project. accumulation: the flag of the number of micro-batches
-    per optimizer step, "" if the trainer counts optimizer steps; division: text of the note about it, with {count},
-    {steps} and {times}. published_loss: the loss that a published benchmark expects after 101 steps."""
+    several flags, and adds notes. verb: Mezzotint's command. config: the flag of a settings file whose keys are flags;
+    the command line overrides it. flat_config: the names of its sections do not matter. tables: other files that flags
+    name. expand: parses a command that starts with a shell script of the trainer. tools: other programs of the project.
+    accumulation: the flag of the number of micro-batches per optimizer step, "" if the trainer counts optimizer steps;
+    division: text of the note about it, with {count}, {steps} and {times}. published_loss: the loss that a published
+    benchmark expects after 101 steps."""
 
     name: str
     about: str
@@ -273,6 +288,7 @@ class Dialect:
     other_scripts: Mapping[str, str] = empty_mapping()
     verb: str = "train"
     config: str = ""
+    flat_config: bool = False
     tables: tuple[FileTable, ...] = ()
     expand: Callable[[Sequence[str]], ParsedCommand | None] | None = None
     tools: tuple[Tool, ...] = ()
@@ -356,7 +372,8 @@ class Dialect:
         files: dict[str, str] = {}
         if self.config and parsed.values.get(self.config):
             name = str(parsed.values[self.config])
-            contents = setting_files.read(name, f"--{self.config}", {row.flag: row for row in self.rows})
+            specs = {row.flag: row for row in self.rows}
+            contents = setting_files.read(name, f"--{self.config}", specs, flatten=self.flat_config)
             parsed.problems += contents.problems
             for flag, value in contents.values.items():
                 if flag not in parsed.values:
@@ -413,6 +430,8 @@ def _apply_rows(draft: Draft) -> None:
             draft.apply(row.flag)
         elif row.outcome in ("without effect", "refused") and draft.values[row.flag] != row.default:
             (draft.refuse if row.outcome == "refused" else draft.note)(row.flag, row.about)
+        elif row.outcome == "waits" and draft.values[row.flag] != row.default:
+            draft.refuse(row.flag, f"needs {row.feature}, which Mezzotint does not have yet", "leave it out")
 
 
 def _is_met(draft: Draft, condition: str) -> bool:

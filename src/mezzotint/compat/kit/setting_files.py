@@ -1,22 +1,75 @@
-"""JSON settings files that a foreign command names, parsed as strictly as the command: an unknown key is an error that
-names the nearest one, and values must have the type of their key. Null and empty text mean the default.
+"""Settings files that a foreign command names, in TOML, JSON or YAML, parsed as strictly as the command: an unknown key
+is an error that names the nearest one, and values must have the type of their key. Null and empty text mean the
+default.
+
+`load` reads a file into plain values with the lines of their keys, `read_object` takes the keys of one object of it,
+and `read` does both for a file whose top is that object.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mezzotint import outside
 from mezzotint.compat.kit import reading
 from mezzotint.compat.kit.reading import Parsed, Spec, Value
-from mezzotint.errors import Problem, did_you_mean, find_closest
+from mezzotint.errors import Problem, RecipeError, did_you_mean, find_closest
+from mezzotint.settings.reading import yaml_rules
+from mezzotint.settings.reading.yaml_rules import KeyPath
+
+Kind = Literal["JSON", "TOML", "YAML"]
 
 _LIMIT = 4_000_000
 """Largest size of a file, in bytes: about a thousand times a usual one."""
+_MAX_PROBLEMS = 50
+"""In one object of a file; after that reading stops."""
+_KINDS: Mapping[str, Kind] = {".json": "JSON", ".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}
+_YAML_SWITCHES = {**dict.fromkeys(("yes", "on"), "true"), **dict.fromkeys(("no", "off"), "false")}
+_TOML_TABLE = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?")
+_TOML_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """A file as plain values. name: in messages, the last part of its path. tree: its top object or list. text: its
+    content. lines: of a TOML or YAML file."""
+
+    name: str
+    kind: Kind
+    tree: Any
+    text: str
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+
+    def at(self, key_path: KeyPath) -> Any:
+        """The value at a key path, None if there is none."""
+        value = self.tree
+        for part in key_path:
+            try:
+                value = value[part]
+            except (KeyError, IndexError, TypeError):
+                return None
+        return value
+
+    def line_near(self, key_path: KeyPath) -> int | None:
+        """The line of a value, or of the nearest enclosing one; None where it is not known."""
+        if self.kind == "JSON":
+            return yaml_rules.line_of(self.text, key_path)
+        ends = (key_path[:end] for end in range(len(key_path), 0, -1))
+        return next((self.lines[end] for end in ends if end in self.lines), None)
+
+    def where(self, key_path: KeyPath) -> str:
+        """A key as messages name it: `a.b.0.c in train.yaml`."""
+        return f"{'.'.join(map(str, key_path))} in {self.name}"
+
+    def problem(self, key_path: KeyPath, message: str, remedy: str = "", code: str = "E1018") -> Problem:
+        """A problem of a key, with its line."""
+        return Problem(self.where(key_path), message, remedy, code, self.line_near(key_path))
 
 
 def file_name(name: str) -> str:
@@ -24,32 +77,91 @@ def file_name(name: str) -> str:
     return re.split(r"[/\\]", name)[-1]
 
 
-def read(name: str, flag: str, specs: Mapping[str, Spec]) -> Parsed:
+def read(name: str, flag: str, specs: Mapping[str, Spec], *, flatten: bool = False) -> Parsed:
     """The values of a file by key, with dots for nested keys. flag: the name in messages of the flag that names the
-    file. Does not raise: `problems` has E1016 for unknown keys, E1017 for invalid values and unreadable files."""
+    file. flatten: as in `read_object`. Does not raise: `problems` has E1016 for unknown keys, E1017 for invalid values
+    and unreadable files."""
+    try:
+        file = load(name)
+    except RecipeError as error:
+        return Parsed(problems=[Problem(flag, error.message, "", "E1017")])
+    if isinstance(file.tree, dict):
+        return read_object(file, specs, flatten=flatten)
+    return Parsed(problems=[Problem(flag, f'{name} is not a JSON object; write {{"key": value, …}}', "", "E1017")])
+
+
+def read_object(
+    file: SettingsFile, specs: Mapping[str, Spec], key_path: KeyPath = (), *, flatten: bool = False
+) -> Parsed:
+    """The values of one object of a file by key, with dots for keys of nested objects. key_path: of the object.
+    flatten: the names of sections do not matter, as in files whose sections only group options; a key may then be in
+    one section only. Does not raise: as `read`, with the line of each key where it is known."""
     parsed = Parsed()
-    tree, problem = _load(name)
-    if problem:
-        parsed.problems.append(Problem(flag, problem, "", "E1017"))
+    tree = file.at(key_path)
+    if not isinstance(tree, dict):
+        parsed.problems.append(file.problem(key_path, f"must be an object, got {_describe(tree)}", code="E1017"))
         return parsed
-    file = file_name(name)
-    for key, raw in _entries(tree, specs, ""):
-        where = f"{key} in {file}"
+    sections: dict[str, KeyPath] = {}
+    for inside, raw in _flat_entries(tree, specs, ()) if flatten else _entries(tree, specs, ()):
+        key = inside[-1] if flatten else ".".join(inside)
+        if len(parsed.problems) >= _MAX_PROBLEMS:
+            break
         spec = specs.get(key)
+        full = (*key_path, *inside)
         if spec is None:
-            parsed.problems.append(Problem(where, "unknown key", _suggest_key(key, specs), "E1016"))
+            parsed.problems.append(file.problem(full, "unknown key", _suggest_key(key, specs), "E1016"))
             continue
-        value, message = _value(spec, raw)
+        if key in sections:
+            first = ".".join(map(str, sections[key]))
+            parsed.problems.append(file.problem(full, f"is also given as {first}", "keep one of them", "E1017"))
+            continue
+        sections[key] = full
+        value, message = _value(spec, raw, file.kind)
         if message:
-            parsed.problems.append(Problem(where, message, "", "E1017"))
+            parsed.problems.append(file.problem(full, message, code="E1017"))
         else:
             parsed.values[key] = value
     return parsed
 
 
-def _load(name: str) -> tuple[dict[str, Any], str]:
-    """(object of the file, "") or ({}, problem)."""
-    path = Path(name).expanduser()
+def load(name: str) -> SettingsFile:
+    """Reads a file by its extension; without a known one, by its content. A key may occur only once in an object.
+    Raises RecipeError E1017 with one sentence that names the file, and the line of a syntax error."""
+    try:
+        text = outside.read_text(Path(name).expanduser(), limit=_LIMIT, encoding="utf-8-sig")
+    except outside.NotRegularFile as error:
+        raise _unreadable(f"{name} is not a settings file: {error.strerror}") from None
+    except OSError as error:
+        raise _unreadable(f"{name} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise _unreadable(f"{name} cannot be read: it is not UTF-8") from None
+    kind = _KINDS.get(Path(name).suffix.lower()) or _guess_kind(text)
+    match kind:
+        case "JSON":
+            return SettingsFile(file_name(name), kind, _parse_json(text, name), text)
+        case "TOML":
+            tree = _parse_toml(text, name)
+            return SettingsFile(file_name(name), kind, tree, text, _find_toml_lines(text, tree))
+        case _:
+            document = _parse_yaml(text, name)
+            return SettingsFile(file_name(name), kind, document.tree, text, document.lines)
+
+
+def _guess_kind(text: str) -> Kind:
+    if text.lstrip().startswith("{"):
+        return "JSON"
+    try:
+        tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        return "JSON" if text.lstrip().startswith("[") else "YAML"
+    return "TOML"
+
+
+def _unreadable(message: str) -> RecipeError:
+    return RecipeError(message, code="E1017")
+
+
+def _parse_json(text: str, name: str) -> Any:
     twice: list[str] = []
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -60,34 +172,105 @@ def _load(name: str) -> tuple[dict[str, Any], str]:
         return entries
 
     try:
-        tree = outside.parse_json(outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig"), pairs=once)
-    except outside.NotRegularFile as error:
-        return {}, f"{name} is not a settings file: {error.strerror}"
-    except OSError as error:
-        return {}, f"{name} cannot be read: {error.strerror}"
-    except UnicodeDecodeError:
-        return {}, f"{name} cannot be read: it is not UTF-8"
+        tree = outside.parse_json(text, pairs=once)
     except json.JSONDecodeError as error:
         hint = "; write a backslash twice" if "escape" in error.msg else ""
-        return {}, f"{name} line {error.lineno} is not JSON ({error.msg}){hint}"
+        raise _unreadable(f"{name} line {error.lineno} is not JSON ({error.msg}){hint}") from None
     except ValueError:
-        return {}, f"{name} is not readable JSON"
+        raise _unreadable(f"{name} is not readable JSON") from None
     if twice:
-        return {}, f"{name} has {', '.join(dict.fromkeys(twice))} more than once; keep one"
-    if not isinstance(tree, dict):
-        return {}, f'{name} is not a JSON object; write {{"key": value, …}}'
-    return tree, ""
+        raise _unreadable(f"{name} has {', '.join(dict.fromkeys(twice))} more than once; keep one")
+    if not isinstance(tree, (dict, list)):
+        raise _unreadable(f'{name} is not a JSON object; write {{"key": value, …}}')
+    return tree
 
 
-def _entries(tree: Mapping[str, Any], specs: Mapping[str, Spec], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yields keys with their values; keys of a known level are nested."""
+def _parse_toml(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message, _, position = str(error).rpartition(" (at ")
+        line = re.match(r"line (\d+)", position)
+        number = int(line[1]) if line else text.rstrip("\n").count("\n") + 1
+        hint = "; write paths in single quotes" if "'\\'" in message else ""
+        hint = "; keep one" if "overwrite" in message or "twice" in message else hint
+        raise _unreadable(f"{name} line {number} is not TOML ({message}){hint}") from None
+    except (RecursionError, ValueError):
+        raise _unreadable(f"{name} is not readable TOML") from None
+
+
+def _parse_yaml(text: str, name: str) -> yaml_rules.Document:
+    try:
+        document = yaml_rules.load(text, name)
+    except RecipeError as error:
+        problems, message = error.problems, error.message
+    else:
+        problems, message = document.problems, ""
+    if not problems and not message:
+        return document
+    if not problems:
+        raise _unreadable(f"{name} is not YAML: {message}")
+    first = problems[0]
+    key = "" if first.where == "file" else f", {first.where}"
+    rest = f" ({len(problems) - 1} more problems)" if len(problems) > 1 else ""
+    remedy = f"; {first.remedy}" if first.remedy else ""
+    raise _unreadable(f"{name} line {first.line or 1}{key}: {first.message.replace(' in recipes', '')}{remedy}{rest}")
+
+
+def _find_toml_lines(text: str, tree: Mapping[str, Any]) -> dict[KeyPath, int]:
+    """The lines of tables and keys, looked up in the text; keys of inline tables have none."""
+    lines: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    for number, line in enumerate(text.split("\n"), 1):
+        if header := _TOML_TABLE.fullmatch(line):
+            table = _resolve_table(_split_toml(header[2]), lines, is_entry=header[1] == "[[")
+            lines.setdefault(table, number)
+        elif key := _TOML_KEY.match(line):
+            lines.setdefault((*table, *_split_toml(key[1])), number)
+    return lines
+
+
+def _split_toml(name: str) -> list[str]:
+    """The parts of a dotted key."""
+    return [part.strip().strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[^.]+", name)]
+
+
+def _resolve_table(parts: list[str], lines: Mapping[KeyPath, int], *, is_entry: bool) -> KeyPath:
+    """The key path of a table: a part that is a list of tables stands for the last entry, the last part of `[[a.b]]`
+    for the next one."""
+    table: KeyPath = ()
+    for index, part in enumerate(parts):
+        table = (*table, part)
+        entries = 0
+        while (*table, entries) in lines:
+            entries += 1
+        if is_entry and index == len(parts) - 1:
+            table = (*table, entries)
+        elif entries:
+            table = (*table, entries - 1)
+    return table
+
+
+def _entries(tree: Mapping[str, Any], specs: Mapping[str, Spec], prefix: tuple[str, ...]) -> Iterator[Any]:
+    """Yields (keys, value); keys of a known level are nested."""
     for key, raw in tree.items():
-        name = f"{prefix}{key}"
-        is_level = any(flag.startswith(f"{name}.") for flag in specs)
+        inside = (*prefix, str(key))
+        name = ".".join(inside)
+        is_level = name not in specs and any(flag.startswith(f"{name}.") for flag in specs)
         if is_level and isinstance(raw, dict):
-            yield from _entries(raw, specs, f"{name}.")
+            yield from _entries(raw, specs, inside)
         elif not (is_level and raw is None):
-            yield name, raw
+            yield inside, raw
+
+
+def _flat_entries(tree: Mapping[str, Any], specs: Mapping[str, Spec], prefix: tuple[str, ...]) -> Iterator[Any]:
+    """Yields (keys, value); any object that is not the value of a key is a section."""
+    for key, raw in tree.items():
+        inside = (*prefix, str(key))
+        if isinstance(raw, dict) and key not in specs:
+            yield from _flat_entries(raw, specs, inside)
+        else:
+            yield inside, raw
 
 
 def _suggest_key(key: str, specs: Mapping[str, Spec]) -> str:
@@ -105,7 +288,7 @@ def _suggest_key(key: str, specs: Mapping[str, Spec]) -> str:
     return did_you_mean(key, specs, "the trainer has no such key", cutoff=0.8)
 
 
-def _value(spec: Spec, raw: Any) -> tuple[Value, str]:
+def _value(spec: Spec, raw: Any, kind: Kind) -> tuple[Value, str]:
     """(value, "") or (None, problem)."""
     if raw is None or raw == "":
         return None, ""
@@ -115,17 +298,25 @@ def _value(spec: Spec, raw: Any) -> tuple[Value, str]:
         except ValueError as error:
             return None, str(error)
     if isinstance(raw, dict) or (isinstance(raw, list) and spec.form not in ("texts", "numbers")):
-        return None, f"must be one value, got {'an object' if isinstance(raw, dict) else 'a list'}"
-    tokens = [_to_token(one, spec) for one in (raw if isinstance(raw, list) else [raw])]
+        return None, f"must be one value, got {_describe(raw)}"
+    tokens = [_to_token(one, spec, kind) for one in (raw if isinstance(raw, list) else [raw])]
     if not tokens:
         return None, ""
     return reading.value_of(spec, tokens)
 
 
-def _to_token(raw: Any, spec: Spec) -> str:
-    """A JSON value as a word of a command line."""
+def _describe(raw: Any) -> str:
+    if isinstance(raw, (dict, list)):
+        return "an object" if isinstance(raw, dict) else "a list"
+    return "nothing" if raw is None else reading.format_value(raw)
+
+
+def _to_token(raw: Any, spec: Spec, kind: Kind) -> str:
+    """A value of a file as a word of a command line. YAML files of other trainers may have yes, no, on and off."""
     if isinstance(raw, bool):
         return "true" if raw else "false"
     if isinstance(raw, float) and raw.is_integer() and spec.form == "whole":
         return str(int(raw))
-    return raw if isinstance(raw, str) else repr(raw) if isinstance(raw, (int, float)) else json.dumps(raw)
+    if isinstance(raw, str):
+        return _YAML_SWITCHES.get(raw.lower(), raw) if kind == "YAML" and spec.form == "switch" else raw
+    return repr(raw) if isinstance(raw, (int, float)) else json.dumps(raw, default=str)
