@@ -3,4 +3,8 @@
 From outside: nothing; the registry reads `ENTRY_POINTS`.
 """
 
-ENTRY_POINTS = {"mezzotint.dialects": {"kohya": "mezzotint.compat.kohya.dialect"}}
+ENTRY_POINTS = {
+    "mezzotint.dialects": {"kohya": "mezzotint.compat.kohya.dialect"},
+    "mezzotint.formats": {"kohya-subsets": "mezzotint.compat.kohya.subsets_format"},
+    "mezzotint.settings.formats": {"kohya-subsets": "mezzotint.compat.kohya.subsets_format_spec"},
+}

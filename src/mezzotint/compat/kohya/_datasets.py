@@ -2,9 +2,397 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
 from mezzotint.compat.kit.dialect import Draft
+from mezzotint.compat.kit.setting_files import SettingsFile
+from mezzotint.compat.kohya._buckets import parse_resolution, settings_of_sizes
+from mezzotint.compat.kohya._data_rows import BOUNDS, COLORS, EPOCHS, FILTERS, SEPARATORS, SPLITS, WARM_UP
+from mezzotint.compat.kohya._dataset_file import DEFAULTS, DatasetFile, Subset, fall_back, read_dataset_file
 from mezzotint.compat.kohya._scripts import Script
+from mezzotint.errors import Problem
+
+_CACHED_CROPS = 4
+"""Crops of each image in a cache, of which about half are mirrored."""
+_HALF = 0.5
+
+_AWAITED = {
+    "bucket_no_upscale": BOUNDS,
+    "color_aug": COLORS,
+    "secondary_separator": SEPARATORS,
+    "caption_dropout_every_n_epochs": EPOCHS,
+    "token_warmup_step": WARM_UP,
+}
+"""Keys of data set files that wait for a feature."""
+_AWAITED_IN_TAGS = ("caption_separator", "keep_tokens_separator")
+"""Keys that only act on captions that are split into tags."""
+
+
+@dataclass(slots=True)
+class _Set:
+    """A set of images. settings: by path below an entry of `data.sets`. rules: by path below `data.kohya_subsets`.
+    path: its folder. origin: of its key in messages."""
+
+    subset: Subset
+    path: str
+    is_class: bool
+    settings: dict[str, Any] = field(default_factory=dict)
+    rules: dict[str, Any] = field(default_factory=dict)
 
 
 def set_data(draft: Draft, script: Script) -> None:
     """Sets the section `data`."""
+    if draft.values.get("dataset_config") is not None:
+        _set_from_file(draft, script)
+    else:
+        _set_from_line(draft, script)
+    _set_caches(draft)
+    draft.set("data.format", "kohya-subsets", "dataset_config", "train_data_dir")
+    draft.set("data.captions.missing", "empty", "caption_extension")
+
+
+# --- command lines --------------------------------------------------------------------------------------------------
+
+
+def _set_from_line(draft: Draft, script: Script) -> None:
+    folder, metadata = draft.text("train_data_dir"), draft.text("in_json")
+    if not folder and not any(problem.where == "--train_data_dir" for problem in draft.problems):
+        draft.refuse("train_data_dir", "neither it nor --dataset_config is given; the script needs one", code="E1017")
+        return
+    if script.name == "fine_tune" and not metadata:
+        message = "fine_tune.py needs it, or --dataset_config"
+        draft.refuse("in_json", f"is missing; {message}", code="E1017")
+    values = fall_back(draft)
+    if not metadata:
+        values["num_repeats"] = 1
+        if draft.is_given("dataset_repeats"):
+            draft.note("dataset_repeats", "has no effect without --in_json; the folders' names have the repeats")
+    one = _read_subset(draft, Subset(0, values), folder, is_class=False)
+    flags = {"path": ("train_data_dir",), "numbered": ("train_data_dir",), "metadata_file": ("in_json",)}
+    draft.set("data.path", [folder], *flags["path"])
+    one.rules |= {"metadata_file": metadata} if metadata else {"numbered": True}
+    for path, value in one.settings.items():
+        draft.set(f"data.{path}", value, *_flags_of(path))
+    for path, value in one.rules.items():
+        draft.set(f"data.kohya_subsets.{path}", value, *flags.get(path, (path,)))
+    if reg := draft.text("reg_data_dir"):
+        if metadata:
+            draft.note("reg_data_dir", "has no effect with --in_json, as in the scripts")
+        else:
+            draft.set("data.prior.path", reg, "reg_data_dir")
+            _set_prior_weight(draft)
+    if draft.values.get("masked_loss") and not draft.values.get("alpha_mask"):
+        message = "has no effect here: masks are in conditioning_data_dir of a data set file, or in the alpha channel"
+        draft.note("masked_loss", f"{message} with --alpha_mask")
+
+
+def _flags_of(path: str) -> tuple[str, ...]:
+    """The options that a setting comes from, the most important first."""
+    return {
+        "repeats": ("dataset_repeats",),
+        "batch_size": ("train_batch_size",),
+        "resolution": ("resolution",),
+        "buckets.shape": ("enable_bucket", "resolution"),
+        "buckets.sizes": ("enable_bucket", "resolution", "min_bucket_reso", "max_bucket_reso", "bucket_reso_steps"),
+        "buckets.step": ("resolution",),
+        "crop": ("random_crop",),
+        "flip": ("flip_aug",),
+        "resize": ("resize_interpolation",),
+        "captions.dropout": ("caption_dropout_rate",),
+        "captions.tag_dropout": ("caption_tag_dropout_rate",),
+        "captions.shuffle_tags": ("shuffle_caption",),
+        "captions.keep_tags": ("keep_tokens",),
+        "captions.wildcards": ("enable_wildcard",),
+        "captions.lines": ("enable_wildcard",),
+        "mask.source": ("alpha_mask", "masked_loss"),
+        "mask.mean": ("alpha_mask", "masked_loss"),
+    }[path]
+
+
+# --- data set files -------------------------------------------------------------------------------------------------
+
+
+def _set_from_file(draft: Draft, script: Script) -> None:
+    flag = "dataset_config"
+    for other in ("train_data_dir", "reg_data_dir", "in_json"):
+        if draft.is_given(other):
+            draft.note(other, "has no effect with --dataset_config, as in the scripts")
+    contents = read_dataset_file(draft, script)
+    draft.problems += contents.problems
+    if contents.problems or contents.file is None:
+        return
+    sets = _read_sets(draft, contents)
+    if not any(not one.is_class for one in sets):
+        draft.refuse(flag, "has no folder of images that are not class images", code="E1017")
+        return
+    _set_shared(draft, sets)
+    _set_folder_rules(draft, sets)
+    entries = [_entry(one) for one in sets]
+    if len(entries) == 1 and list(entries[0]) == ["path"]:
+        draft.set("data.path", [entries[0]["path"]], flag)
+    else:
+        draft.set("data.sets", entries, flag)
+    if any(one.is_class for one in sets):
+        _set_prior_weight(draft)
+        if len({one.subset.number for one in sets}) > 1:
+            text = "class images are visited as often as all others together; the scripts count each [[datasets]]"
+            draft.note(flag, text)
+    batches = {(one.subset.text("resolution"), one.subset.integer("batch_size")) for one in sets}
+    if len(batches) < len({one.subset.number for one in sets}):
+        draft.note(flag, "data sets of one batch size share batches, so an epoch may have fewer steps")
+    _set_holdout(draft, contents)
+
+
+def _read_sets(draft: Draft, contents: DatasetFile) -> list[_Set]:
+    """The sets of a file; problems are added to the draft."""
+    assert contents.file is not None
+    file, sets = contents.file, []
+    for subset in contents.subsets:
+        where = file.where(subset.key_path)
+        if subset.integer("num_repeats") < 1:
+            draft.note("dataset_config", f"{where} is left out: num_repeats is {subset.integer('num_repeats')}")
+            continue
+        for key, feature in _find_awaited(subset).items():
+            key_path = subset.sources.get(key)
+            if key_path is not None:  # others are refused by their rows
+                message = f"needs {feature}, which Mezzotint does not have yet"
+                draft.problems.append(file.problem(key_path, message, "leave it out"))
+        if subset.number_of("network_multiplier") != 1.0:
+            key_path = subset.sources["network_multiplier"]
+            draft.problems.append(file.problem(key_path, "other multipliers than 1 are not supported", "leave it out"))
+        metadata, folder = subset.text("metadata_file"), subset.text("image_dir")
+        if not folder:
+            folder = metadata.replace("\\", "/").rpartition("/")[0] or "."
+        before = len(draft.problems)
+        one = _read_subset(draft, subset, folder, is_class=subset.is_on("is_reg"))
+        draft.problems[before:] = [_in_file(draft, file, subset, one) for one in draft.problems[before:]]
+        if metadata:
+            one.rules["metadata_file"] = metadata
+        _read_masks(draft, contents, one)
+        sets.append(one)
+    return sets
+
+
+def _in_file(draft: Draft, file: SettingsFile, subset: Subset, problem: Problem) -> Problem:
+    """A problem of an option, as one of the file unless the command line has the option."""
+    key = problem.where.removeprefix("--").replace("train_batch_size", "batch_size")
+    if key not in subset.sources and draft.is_given(key):
+        return problem
+    key_path = subset.sources.get(key, (*subset.key_path[:2], key))
+    return file.problem(key_path, problem.message, problem.remedy, problem.code)
+
+
+def _find_awaited(subset: Subset) -> dict[str, str]:
+    """The keys of a subset that wait for a feature, by key."""
+    names = dict(_AWAITED)
+    if subset.is_on("shuffle_caption") or subset.number_of("caption_tag_dropout_rate"):
+        names |= dict.fromkeys(_AWAITED_IN_TAGS, SEPARATORS)
+    return {
+        key: feature for key, feature in names.items() if subset.values[key] not in (None, "", DEFAULTS.get(key), False)
+    }
+
+
+def _read_masks(draft: Draft, contents: DatasetFile, one: _Set) -> None:
+    folder = one.subset.text("conditioning_data_dir")
+    if not folder:
+        return
+    if draft.values.get("masked_loss"):
+        one.settings |= {"mask.source": "files", "mask.path": folder, "mask.mean": "image"}
+        return
+    assert contents.file is not None
+    key_path = (*one.subset.key_path, "conditioning_data_dir")
+    message = "is a folder of masks only with --masked_loss"
+    draft.problems.append(contents.file.problem(key_path, message, "add --masked_loss, or leave it out"))
+
+
+def _set_shared(draft: Draft, sets: list[_Set]) -> None:
+    """Sets what all sets have in common, and removes it from them."""
+    if any("mask.source" in one.settings for one in sets):
+        for one in sets:
+            one.settings = {"mask.source": "none", "mask.mean": "image", **one.settings}
+    paths = dict.fromkeys(path for one in sets for path in one.settings)
+    for path in paths:
+        values = [one.settings.get(path) for one in sets]
+        is_common = all(value == values[0] for value in values)
+        if path == "mask.source" and not is_common:
+            draft.set("data.mask.source", next(value for value in values if value != "none"), "dataset_config")
+        elif path == "resize" and not is_common:
+            draft.refuse("dataset_config", "has several values of resize_interpolation; all images have the same one")
+        elif is_common:
+            draft.set(f"data.{path}", values[0], "dataset_config", *_flags_of_file(path))
+            for one in sets:
+                one.settings.pop(path, None)
+    for one in sets:
+        one.settings.pop("resize", None)
+    draft.origin |= (
+        {"data.resolution": draft.display_name("dataset_config")} if "data.resolution" in draft.origin else {}
+    )
+
+
+def _flags_of_file(path: str) -> tuple[str, ...]:
+    return () if path == "mask.path" else _flags_of(path)
+
+
+def _set_folder_rules(draft: Draft, sets: list[_Set]) -> None:
+    """Sets the rules that all folders have in common, and those of single folders."""
+    by_folder: dict[str, dict[str, Any]] = {}
+    for one in sets:
+        if by_folder.setdefault(one.path, one.rules) != one.rules:
+            message = f"has {one.path} several times, with other captions"
+            draft.refuse("dataset_config", message, "use one value of caption_extension, class_tokens and the like")
+    names = dict.fromkeys(name for rules in by_folder.values() for name in rules)
+    folders: dict[str, dict[str, Any]] = {path: {} for path in by_folder}
+    for name in names:
+        values = [rules.get(name) for rules in by_folder.values()]
+        if all(value == values[0] for value in values):
+            draft.set(f"data.kohya_subsets.{name}", values[0], "dataset_config")
+        else:
+            for path, value in zip(by_folder, values, strict=True):
+                folders[path] |= {name: value} if value is not None else {}
+    entries = [{"path": path, **rules} for path, rules in folders.items() if rules]
+    if entries:
+        draft.set("data.kohya_subsets.folders", entries, "dataset_config")
+
+
+def _entry(one: _Set) -> dict[str, Any]:
+    """An entry of `data.sets`."""
+    entry: dict[str, Any] = {"path": one.path}
+    if one.is_class:
+        entry["class_images"] = True
+    for path, value in one.settings.items():
+        *sections, last = path.split(".")
+        inner = entry
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
+    return entry
+
+
+def _set_holdout(draft: Draft, contents: DatasetFile) -> None:
+    shares = {subset.number_of("validation_split") for subset in contents.subsets}
+    if shares == {0.0}:
+        return
+    if len(shares) > 1 or not 0 < next(iter(shares)) < 1:
+        remedy = "write one share below 1 for all, in [general]"
+        draft.refuse("dataset_config", f"needs {SPLITS}, which Mezzotint does not have yet", remedy)
+        return
+    draft.set("data.holdout.fraction", shares.pop(), "dataset_config")
+    draft.set("data.holdout.max_samples", 1_000_000, "dataset_config")
+
+
+# --- both -----------------------------------------------------------------------------------------------------------
+
+
+def _read_subset(draft: Draft, subset: Subset, path: str, *, is_class: bool) -> _Set:
+    """The settings and rules of a subset. Problems are added to the draft under the names of options."""
+    one = _Set(subset, path, is_class)
+    if subset.integer("batch_size") < 1:
+        draft.refuse("train_batch_size", f"must be 1 or more, got {subset.integer('batch_size')}", code="E1017")
+    one.settings = {
+        "repeats": float(subset.integer("num_repeats")),
+        "batch_size": subset.integer("batch_size") * draft.launched.processes,
+        **_sizes(draft, subset),
+        "crop": "random" if subset.is_on("random_crop") else "center",
+        "flip": _HALF if subset.is_on("flip_aug") else 0.0,
+        "resize": FILTERS.get(subset.text("resize_interpolation"), "area"),
+        **_captions(draft, subset),
+    }
+    if subset.is_on("alpha_mask"):
+        one.settings |= {"mask.source": "alpha", "mask.mean": "image"}
+    one.rules = _rules(draft, subset)
+    return one
+
+
+def _sizes(draft: Draft, subset: Subset) -> dict[str, Any]:
+    if not subset.text("resolution"):
+        draft.refuse("resolution", "is missing", "write a side such as 512, or width,height", "E1017")
+        return {}
+    if subset.is_on("enable_bucket"):
+        text = "an image goes to the bucket nearest in log(width / height); in the scripts, in width / height"
+        _note_once(draft, "enable_bucket", text)
+    elif subset.is_on("random_crop"):
+        text = "images are resized to cover the size before they are cropped; without buckets the scripts only crop"
+        _note_once(draft, "random_crop", text)
+    try:
+        width, height = parse_resolution(subset.text("resolution"))
+        return settings_of_sizes(
+            width, height, buckets=subset.is_on("enable_bucket"), least=subset.integer("min_bucket_reso"),
+            most=subset.integer("max_bucket_reso"), step=max(1, subset.integer("bucket_reso_steps")),
+        )  # fmt: skip
+    except ValueError as error:
+        draft.refuse("resolution", str(error), code="E1017")
+        return {}
+
+
+def _splits_tags(subset: Subset) -> bool:
+    return subset.is_on("shuffle_caption") or subset.number_of("caption_tag_dropout_rate") > 0
+
+
+def _captions(draft: Draft, subset: Subset) -> dict[str, Any]:
+    keep, wildcards = subset.integer("keep_tokens"), subset.is_on("enable_wildcard")
+    for key in ("caption_dropout_rate", "caption_tag_dropout_rate"):
+        if not 0 <= subset.number_of(key) <= 1:
+            draft.refuse(key, f"must be 0 to 1, got {subset.number_of(key):g}", code="E1017")
+    if keep < 0:
+        draft.refuse("keep_tokens", f"must be 0 or more, got {keep}", code="E1017")
+    if _splits_tags(subset) and wildcards and keep == 0:
+        _note_once(draft, "enable_wildcard", "the first tag of a caption stays where it is, as with keep_tokens 1")
+    first = _splits_tags(subset) and not wildcards
+    values: dict[str, Any] = {
+        "captions.shuffle_tags": subset.is_on("shuffle_caption"),
+        "captions.keep_tags": max(0, keep if first else keep - 1) if _splits_tags(subset) else 0,
+        "captions.wildcards": wildcards,
+        "captions.lines": "random" if wildcards else "first",
+        "captions.dropout": subset.number_of("caption_dropout_rate"),
+        "captions.tag_dropout": subset.number_of("caption_tag_dropout_rate"),
+    }
+    return values
+
+
+def _note_once(draft: Draft, flag: str, text: str) -> None:
+    if all(note.text != text for note in draft.notes):
+        draft.note(flag, text)
+
+
+def _rules(draft: Draft, subset: Subset) -> dict[str, Any]:
+    rules: dict[str, Any] = {"shuffle_first": _splits_tags(subset) and not subset.is_on("enable_wildcard")}
+    extension = subset.text("caption_extension")
+    if not extension.startswith(".") or "/" in extension or "\\" in extension:
+        draft.refuse("caption_extension", f"must begin with a dot, got {extension}", "write .txt", "E1017")
+    rules["caption_extension"] = extension
+    for key in ("class_tokens", "caption_prefix", "caption_suffix"):
+        if subset.text(key):
+            rules[key] = subset.text(key)
+    return rules
+
+
+def _set_prior_weight(draft: Draft) -> None:
+    weight = draft.values.get("prior_loss_weight")
+    if isinstance(weight, float):
+        draft.set("data.prior.weight", weight, "prior_loss_weight")
+
+
+def _set_caches(draft: Draft) -> None:
+    flags = ("cache_latents", "cache_latents_to_disk")
+    is_cached = any(draft.values.get(flag) for flag in flags)
+    for flag in flags:
+        if flag in draft.rows:
+            draft.set("data.cache.latents", is_cached, *flags)
+    data: Mapping[str, Any] = draft.settings.get("data", {})
+    every = [data, *data.get("sets", ())]
+    if is_cached:
+        draft.set("data.cache.content", "sample", *flags)
+        if any(one.get("crop") == "random" for one in every):
+            draft.refuse("cache_latents", "cannot be combined with random_crop, as in the scripts", "leave out one")
+        if any(one.get("flip") for one in every):
+            draft.set("data.cache.crops", _CACHED_CROPS, "flip_aug", *flags)
+            draft.note("flip_aug", f"{_CACHED_CROPS} latents of each image are cached, each mirrored or not by chance")
+    if draft.values.get("cache_text_encoder_outputs") or draft.values.get("cache_text_encoder_outputs_to_disk"):
+        captions = [one.get("captions", {}) for one in every]
+        named = {"shuffle_tags": "shuffle_caption", "tag_dropout": "caption_tag_dropout_rate"}
+        for name, flag in named.items():
+            if any(one.get(name) for one in captions):
+                message = "cannot be combined with cache_text_encoder_outputs, as in the scripts"
+                draft.refuse(flag, message, "leave out one of them")
