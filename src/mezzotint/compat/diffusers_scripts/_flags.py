@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from mezzotint.compat.diffusers_scripts._scripts import Script
-from mezzotint.compat.diffusers_scripts._sentences import SENTENCES
 from mezzotint.compat.kit import timestep_bias
+from mezzotint.compat.kit.caption_templates import SENTENCES
 from mezzotint.compat.kit.dialect import FileTable, Row, ignored, mapped, refused, row
 
 PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}

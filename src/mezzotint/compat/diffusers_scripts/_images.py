@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mezzotint.compat.diffusers_scripts._scripts import Script
-from mezzotint.compat.diffusers_scripts._sentences import SENTENCES
+from mezzotint.compat.kit.caption_templates import SENTENCES
 from mezzotint.compat.kit.dialect import Draft, bucket_step
 
 _FLOW_CELL = 16
