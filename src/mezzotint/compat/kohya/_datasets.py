@@ -82,7 +82,7 @@ def _set_from_line(draft: Draft, script: Script) -> None:
             draft.note("reg_data_dir", "has no effect with --in_json, as in the scripts")
         else:
             draft.set("data.prior.path", reg, "reg_data_dir")
-            _set_prior_weight(draft)
+    _check_prior_weight(draft, is_used="data.prior.path" in draft.origin)
     if draft.values.get("masked_loss") and not draft.values.get("alpha_mask"):
         message = "has no effect here: masks are in conditioning_data_dir of a data set file, or in the alpha channel"
         draft.note("masked_loss", f"{message} with --alpha_mask")
@@ -134,11 +134,11 @@ def _set_from_file(draft: Draft, script: Script) -> None:
         draft.set("data.path", [entries[0]["path"]], flag)
     else:
         draft.set("data.sets", entries, flag)
-    if any(one.is_class for one in sets):
-        _set_prior_weight(draft)
-        if len({one.subset.number for one in sets}) > 1:
-            text = "class images are visited as often as all others together; the scripts count each [[datasets]]"
-            draft.note(flag, text)
+    has_class = any(one.is_class for one in sets)
+    _check_prior_weight(draft, is_used=has_class)
+    if has_class and len({one.subset.number for one in sets}) > 1:
+        text = "class images are visited as often as all others together; the scripts count each [[datasets]]"
+        draft.note(flag, text)
     batches = {(one.subset.text("resolution"), one.subset.integer("batch_size")) for one in sets}
     if len(batches) < len({one.subset.number for one in sets}):
         draft.note(flag, "data sets of one batch size share batches, so an epoch may have fewer steps")
@@ -271,14 +271,16 @@ def _entry(one: _Set) -> dict[str, Any]:
 
 
 def _set_holdout(draft: Draft, contents: DatasetFile) -> None:
-    shares = {subset.number_of("validation_split") for subset in contents.subsets}
-    if shares == {0.0}:
+    if not any("validation_split" in subset.sources for subset in contents.subsets):
         return
+    shares = {subset.number_of("validation_split") for subset in contents.subsets}
     if len(shares) > 1 or not 0 < next(iter(shares)) < 1:
         remedy = "write one share below 1 for all, in [general]"
         draft.refuse("dataset_config", f"needs {SPLITS}, which Mezzotint does not have yet", remedy)
         return
     draft.set("data.holdout.fraction", shares.pop(), "dataset_config")
+    if not any(draft.is_given(f"validate_every_n_{unit}") for unit in ("steps", "epochs")):
+        draft.set("run.validation.every", "1 epochs", "dataset_config")
     draft.set("data.holdout.max_samples", 1_000_000, "dataset_config")
 
 
@@ -368,10 +370,11 @@ def _rules(draft: Draft, subset: Subset) -> dict[str, Any]:
     return rules
 
 
-def _set_prior_weight(draft: Draft) -> None:
-    weight = draft.values.get("prior_loss_weight")
-    if isinstance(weight, float):
-        draft.set("data.prior.weight", weight, "prior_loss_weight")
+def _check_prior_weight(draft: Draft, *, is_used: bool) -> None:
+    """Drops the weight of class images if there are none."""
+    if not is_used and draft.values.get("prior_loss_weight") != 1.0:
+        draft.set("data.prior.weight", 1.0, "prior_loss_weight")
+        draft.note("prior_loss_weight", "has no effect without class images")
 
 
 def _set_caches(draft: Draft) -> None:
