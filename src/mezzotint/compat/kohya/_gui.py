@@ -1,4 +1,4 @@
-"""Settings files (JSON) of the kohya_ss GUI, of its LoRA, Dreambooth, finetuning and textual inversion tabs: they become
+"""Settings files (JSON) of the LoRA, Dreambooth, finetuning and textual inversion tabs of the kohya_ss GUI: they become
 the command that the GUI would start. A TOML file of options stands for --config_file."""
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class _Translator:
     words: list[str] = field(default_factory=list)
     flags: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    notes: list[tuple[str, str]] = field(default_factory=list)
 
     def command(self, name: str, rest: list[str]) -> ParsedCommand:
         tab: keys.Tab = next((tab for key, tab in keys.TAB_KEYS.items() if key in self.tree), "dreambooth")
@@ -63,10 +62,9 @@ class _Translator:
                 self._add_adapter()
             if tab == "finetune":
                 self._add_metadata()
-        command = ParsedCommand([*self.words, *rest], problems=self.problems, dropped=[name])
-        if script is not None:
-            command.script = f"{script.name}.py"
-        command.files = self.flags
+        first = [f"--script={script.name}"] if script is not None else []
+        command = ParsedCommand([*first, *self.words, *rest], problems=self.problems, dropped=[name])
+        command.files = {"script": self.file.name, **self.flags}
         count = self._integer("num_processes")
         if count > 1 and (self.tree.get("multi_gpu") or "multi_gpu" not in self.tree):
             command.processes, command.tool = count, "accelerate"
@@ -100,6 +98,8 @@ class _Translator:
     def _add(self, flag: str, value: Any, *source: str) -> None:
         """Adds an option. source: its key in the file."""
         if value is None or value in ("", "False") or (flag in keys.UNSET_AT_ZERO and value in _OFF):
+            return
+        if keys.DEFAULTS.get(flag) == str(value):
             return
         spec, key = _SPECS[flag], source[0] if source else flag
         if isinstance(value, (dict, list)) and not (spec.form in ("texts", "numbers") and isinstance(value, list)):
@@ -205,7 +205,8 @@ class _Translator:
 
     def _add_metadata(self) -> None:
         """The finetuning tab always uses buckets, and a metadata file, which it writes before it trains."""
-        self._add("enable_bucket", True)
+        if not self._is_on("enable_bucket"):
+            self._add("enable_bucket", True)
         if self.tree.get("dataset_config"):
             return
         which = "latent" if self.tree.get("use_latent_files") == "Yes" else "caption"

@@ -36,6 +36,7 @@ RENAMED = {
     "max_resolution": "resolution",
     "image_folder": "train_data_dir",
     "lora_network_weights": "network_weights",
+    "lowvram": "lowram",
     "sdxl_no_half_vae": "no_half_vae",
     "flux_fused_backward_pass": "fused_backward_pass",
     "sd3_fused_backward_pass": "fused_backward_pass",
@@ -63,6 +64,8 @@ UNSET_AT_ZERO = _names(
     "learning_rate_te3 lr_decay_steps lr_scheduler_timescale lr_scheduler_min_lr_ratio prior_loss_weight"
 )
 """Options that are not given where the file has 0."""
+DEFAULTS = {"clip_skip": "1", "max_timestep": "1000"}
+"""Values of options that are not given, either."""
 
 ELSEWHERE = _names(
     "LoRA_type LyCORIS_preset conv_dim conv_alpha conv_block_dims conv_block_alphas block_dims block_alphas "
@@ -97,10 +100,7 @@ _KOHYA = (
     "conv_block_dims", "conv_block_alphas", "rank_dropout", "module_dropout", "loraplus_lr_ratio",
     "loraplus_unet_lr_ratio", "loraplus_text_encoder_lr_ratio",
 )  # fmt: skip
-_LYCORIS = (
-    "rank_dropout", "module_dropout", "use_tucker", "use_cp", "use_scalar", "rank_dropout_scale", "decompose_both",
-    "train_norm", "dora_wd", "bypass_mode", "constrain", "rescaled", "train_on_input",
-)  # fmt: skip
+_DROPOUTS = ("rank_dropout", "module_dropout", "rank_dropout_scale", "train_norm", "dora_wd", "bypass_mode")
 _FLUX = (
     "train_blocks", "split_qkv", "img_attn_dim", "img_mlp_dim", "img_mod_dim", "single_dim", "txt_attn_dim",
     "txt_mlp_dim", "txt_mod_dim", "single_mod_dim", "in_dims", "train_double_block_indices",
@@ -115,14 +115,20 @@ ADAPTERS: dict[str, tuple[str, dict[str, str], tuple[str, ...], tuple[str, ...]]
     "Flux1": ("networks.lora_flux", {}, (), (*_KOHYA, *_FLUX)),
     "Flux1 OFT": ("networks.oft_flux", {}, (), ("enable_all_linear",)),
     **{
-        f"LyCORIS/{name}": ("lycoris.kohya", {"algo": algo}, ("conv_dim", "conv_alpha", *more), _LYCORIS)
-        for name, algo, more in (
-            ("LoCon", "locon", ()), ("LoHa", "loha", ()), ("LoKr", "lokr", ("factor",)), ("iA3", "ia3", ()),
-            ("DyLoRA", "dylora", ("unit",)), ("Diag-OFT", "diag-oft", ()), ("BOFT", "boft", ()), ("GLoRA", "glora", ()),
-            ("Native Fine-Tuning", "full", ()),
+        f"LyCORIS/{name}": ("lycoris.kohya", {"algo": algo}, ("conv_dim", "conv_alpha", *always), optional)
+        for name, algo, always, optional in (
+            ("LoCon", "locon", (), (*_DROPOUTS, "use_tucker", "use_scalar")),
+            ("LoHa", "loha", (), (*_DROPOUTS, "use_tucker", "use_scalar")),
+            ("LoKr", "lokr", ("factor",), (*_DROPOUTS, "use_tucker", "use_cp", "use_scalar", "decompose_both")),
+            ("iA3", "ia3", (), ("train_on_input",)),
+            ("DyLoRA", "dylora", ("unit",), (*_DROPOUTS, "use_tucker")),
+            ("Diag-OFT", "diag-oft", (), (*_DROPOUTS, "use_tucker", "use_scalar", "constrain", "rescaled")),
+            ("BOFT", "boft", (), (*_DROPOUTS, "use_tucker", "use_scalar", "constrain", "rescaled")),
+            ("GLoRA", "glora", (), _DROPOUTS),
+            ("Native Fine-Tuning", "full", (), (*_DROPOUTS, "use_tucker", "use_scalar")),
         )
     },
-    "LoCon": ("lycoris.kohya", {"algo": "locon"}, ("conv_dim", "conv_alpha"), _LYCORIS),
+    "LoCon": ("lycoris.kohya", {"algo": "locon"}, ("conv_dim", "conv_alpha"), (*_DROPOUTS, "use_tucker", "use_scalar")),
 }  # fmt: skip
 """Of each kind of adapter: the module, fixed arguments, keys that are always arguments, and those that are unless they
 are off or 0."""
