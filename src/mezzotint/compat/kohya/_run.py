@@ -90,7 +90,6 @@ def _set_folder(draft: Draft) -> str:
     path = folder.rstrip("/\\")
     draft.set("run.name", name, "output_name")
     draft.set("run.folder", f"{path}/{name}", "output_dir", "output_name")
-    draft.set("run.export.folder", folder or ".", "output_dir")
     return name
 
 
@@ -111,14 +110,27 @@ def _set_exports(draft: Draft, script: Script, name: str, precision: str) -> Non
     kind = draft.text("save_model_as")
     if kind in ("ckpt", "pt"):
         draft.note("save_model_as", f"{kind} files are programs that run when they are loaded; safetensors is written")
-    match script.method:
-        case "adapter":
-            draft.set("run.export.adapter", "kohya", "save_model_as")
-            draft.note("output_name", f"the finished adapter is {name}.safetensors in --output_dir; earlier ones are "
-                       f"in {name}/exports")  # fmt: skip
-        case "weights":
-            is_file = not kind.startswith("diffusers")
-            draft.set("run.export.single_file", is_file, "save_model_as")
+    folder = draft.text("output_dir") or "."
+    if script.method == "weights":
+        is_file = not kind.startswith("diffusers")
+        draft.set("run.export.single_file", is_file, "save_model_as")
+        if is_file:
+            draft.set("run.export.single_file_folder", folder, "output_dir")
+        else:
+            draft.set("run.export.folder", draft.settings["run"]["folder"], "output_dir", "output_name")
+        text = "the finished model has the number of its last epoch or step in its name; in the script, it has none"
+        draft.note("output_name", text)
+        return
+    draft.set("run.export.folder", folder, "output_dir")
+    if script.method == "adapter":
+        draft.set("run.export.adapter", "kohya", "save_model_as")
+        text = f"the finished adapter is {name}.safetensors in --output_dir; earlier ones are in {name}/exports"
+        draft.note("output_name", text)
+    else:
+        text = (
+            "the file is called learned_embeds.safetensors; embeddings/ has one by the token's name for other programs"
+        )
+        draft.note("output_name", text)
 
 
 def _set_resume(draft: Draft) -> None:
