@@ -22,8 +22,8 @@ _OFF = (None, "", False, 0, 0.0, "0", "0.0", "False", "false")
 
 
 def expand_gui_file(arguments: Sequence[str]) -> ParsedCommand | None:
-    """The command of a saved settings file, None if `arguments` do not start with one. Raises RecipeError E1016 and E1017
-    with all keys that cannot be read."""
+    """The command of a saved settings file, None if `arguments` do not start with one. Raises RecipeError
+    E1016, E1017 and E1018 with all keys that cannot be used."""
     if not arguments or arguments[0].startswith("-"):
         return None
     name, rest = arguments[0], list(arguments[1:])
