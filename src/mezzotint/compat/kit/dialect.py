@@ -323,6 +323,7 @@ class Dialect:
             launched = Launched(launched.processes, command.mixed_precision, command.tool)
         parsed = reading.parse(command.arguments, {row.flag: row for row in self.rows})
         files, old_names = self._apply_files(parsed)
+        files |= {flag: file for flag, file in command.files.items() if flag in parsed.values}
         file_rows = (replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows)
         draft = _draft(
             (*self.rows, *file_rows), parsed, command, launched, [*notes, *command.notes(launched.processes)]

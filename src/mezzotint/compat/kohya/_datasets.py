@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.setting_files import SettingsFile
-from mezzotint.compat.kohya._buckets import parse_resolution, settings_of_sizes
-from mezzotint.compat.kohya._data_rows import BOUNDS, COLORS, EPOCHS, FILTERS, SEPARATORS, SPLITS, WARM_UP
+from mezzotint.compat.kohya._data_rows import BOUNDS, COLORS, EPOCHS, SEPARATORS, SPLITS, WARM_UP
 from mezzotint.compat.kohya._dataset_file import DEFAULTS, DatasetFile, Subset, fall_back, read_dataset_file
 from mezzotint.compat.kohya._scripts import Script
+from mezzotint.compat.kohya._subsets import ImageFolder, read_subset, splits_tags
 from mezzotint.errors import Problem
 
 _CACHED_CROPS = 4
 """Crops of each image in a cache, of which about half are mirrored."""
-_HALF = 0.5
 
 _AWAITED = {
     "bucket_no_upscale": BOUNDS,
@@ -30,18 +28,6 @@ _AWAITED_IN_TAGS = ("caption_separator", "keep_tokens_separator")
 """Keys that only act on captions that are split into tags."""
 
 
-@dataclass(slots=True)
-class _Set:
-    """A set of images. settings: by path below an entry of `data.sets`. rules: by path below `data.kohya_subsets`.
-    path: its folder. origin: of its key in messages."""
-
-    subset: Subset
-    path: str
-    is_class: bool
-    settings: dict[str, Any] = field(default_factory=dict)
-    rules: dict[str, Any] = field(default_factory=dict)
-
-
 def set_data(draft: Draft, script: Script) -> None:
     """Sets the section `data`."""
     if draft.values.get("dataset_config") is not None:
@@ -49,6 +35,8 @@ def set_data(draft: Draft, script: Script) -> None:
     else:
         _set_from_line(draft, script)
     _set_caches(draft)
+    if "data.captions.template" in draft.origin:
+        draft.set("data.captions.wildcards", True, "use_object_template", "use_style_template")  # of its alternatives
     draft.set("data.format", "kohya-subsets", "dataset_config", "train_data_dir")
     draft.set("data.captions.missing", "empty", "caption_extension")
 
@@ -69,7 +57,7 @@ def _set_from_line(draft: Draft, script: Script) -> None:
         values["num_repeats"] = 1
         if draft.is_given("dataset_repeats"):
             draft.note("dataset_repeats", "has no effect without --in_json; the folders' names have the repeats")
-    one = _read_subset(draft, Subset(0, values), folder, is_class=False)
+    one = read_subset(draft, Subset(0, values), folder, is_class=False)
     flags = {"path": ("train_data_dir",), "numbered": ("train_data_dir",), "metadata_file": ("in_json",)}
     draft.set("data.path", [folder], *flags["path"])
     one.rules |= {"metadata_file": metadata} if metadata else {"numbered": True}
@@ -82,7 +70,7 @@ def _set_from_line(draft: Draft, script: Script) -> None:
             draft.note("reg_data_dir", "has no effect with --in_json, as in the scripts")
         else:
             draft.set("data.prior.path", reg, "reg_data_dir")
-            _set_prior_weight(draft)
+    _check_prior_weight(draft, is_used="data.prior.path" in draft.origin)
     if draft.values.get("masked_loss") and not draft.values.get("alpha_mask"):
         message = "has no effect here: masks are in conditioning_data_dir of a data set file, or in the alpha channel"
         draft.note("masked_loss", f"{message} with --alpha_mask")
@@ -134,18 +122,18 @@ def _set_from_file(draft: Draft, script: Script) -> None:
         draft.set("data.path", [entries[0]["path"]], flag)
     else:
         draft.set("data.sets", entries, flag)
-    if any(one.is_class for one in sets):
-        _set_prior_weight(draft)
-        if len({one.subset.number for one in sets}) > 1:
-            text = "class images are visited as often as all others together; the scripts count each [[datasets]]"
-            draft.note(flag, text)
+    has_class = any(one.is_class for one in sets)
+    _check_prior_weight(draft, is_used=has_class)
+    if has_class and len({one.subset.number for one in sets}) > 1:
+        text = "class images are visited as often as all others together; the scripts count each [[datasets]]"
+        draft.note(flag, text)
     batches = {(one.subset.text("resolution"), one.subset.integer("batch_size")) for one in sets}
     if len(batches) < len({one.subset.number for one in sets}):
         draft.note(flag, "data sets of one batch size share batches, so an epoch may have fewer steps")
     _set_holdout(draft, contents)
 
 
-def _read_sets(draft: Draft, contents: DatasetFile) -> list[_Set]:
+def _read_sets(draft: Draft, contents: DatasetFile) -> list[ImageFolder]:
     """The sets of a file; problems are added to the draft."""
     assert contents.file is not None
     file, sets = contents.file, []
@@ -166,7 +154,7 @@ def _read_sets(draft: Draft, contents: DatasetFile) -> list[_Set]:
         if not folder:
             folder = metadata.replace("\\", "/").rpartition("/")[0] or "."
         before = len(draft.problems)
-        one = _read_subset(draft, subset, folder, is_class=subset.is_on("is_reg"))
+        one = read_subset(draft, subset, folder, is_class=subset.is_on("is_reg"))
         draft.problems[before:] = [_in_file(draft, file, subset, one) for one in draft.problems[before:]]
         if metadata:
             one.rules["metadata_file"] = metadata
@@ -187,14 +175,14 @@ def _in_file(draft: Draft, file: SettingsFile, subset: Subset, problem: Problem)
 def _find_awaited(subset: Subset) -> dict[str, str]:
     """The keys of a subset that wait for a feature, by key."""
     names = dict(_AWAITED)
-    if subset.is_on("shuffle_caption") or subset.number_of("caption_tag_dropout_rate"):
+    if splits_tags(subset):
         names |= dict.fromkeys(_AWAITED_IN_TAGS, SEPARATORS)
     return {
         key: feature for key, feature in names.items() if subset.values[key] not in (None, "", DEFAULTS.get(key), False)
     }
 
 
-def _read_masks(draft: Draft, contents: DatasetFile, one: _Set) -> None:
+def _read_masks(draft: Draft, contents: DatasetFile, one: ImageFolder) -> None:
     folder = one.subset.text("conditioning_data_dir")
     if not folder:
         return
@@ -207,7 +195,7 @@ def _read_masks(draft: Draft, contents: DatasetFile, one: _Set) -> None:
     draft.problems.append(contents.file.problem(key_path, message, "add --masked_loss, or leave it out"))
 
 
-def _set_shared(draft: Draft, sets: list[_Set]) -> None:
+def _set_shared(draft: Draft, sets: list[ImageFolder]) -> None:
     """Sets what all sets have in common, and removes it from them."""
     if any("mask.source" in one.settings for one in sets):
         for one in sets:
@@ -235,7 +223,7 @@ def _flags_of_file(path: str) -> tuple[str, ...]:
     return () if path == "mask.path" else _flags_of(path)
 
 
-def _set_folder_rules(draft: Draft, sets: list[_Set]) -> None:
+def _set_folder_rules(draft: Draft, sets: list[ImageFolder]) -> None:
     """Sets the rules that all folders have in common, and those of single folders."""
     by_folder: dict[str, dict[str, Any]] = {}
     for one in sets:
@@ -256,7 +244,7 @@ def _set_folder_rules(draft: Draft, sets: list[_Set]) -> None:
         draft.set("data.kohya_subsets.folders", entries, "dataset_config")
 
 
-def _entry(one: _Set) -> dict[str, Any]:
+def _entry(one: ImageFolder) -> dict[str, Any]:
     """An entry of `data.sets`."""
     entry: dict[str, Any] = {"path": one.path}
     if one.is_class:
@@ -271,107 +259,24 @@ def _entry(one: _Set) -> dict[str, Any]:
 
 
 def _set_holdout(draft: Draft, contents: DatasetFile) -> None:
-    shares = {subset.number_of("validation_split") for subset in contents.subsets}
-    if shares == {0.0}:
+    if not any("validation_split" in subset.sources for subset in contents.subsets):
         return
+    shares = {subset.number_of("validation_split") for subset in contents.subsets}
     if len(shares) > 1 or not 0 < next(iter(shares)) < 1:
         remedy = "write one share below 1 for all, in [general]"
         draft.refuse("dataset_config", f"needs {SPLITS}, which Mezzotint does not have yet", remedy)
         return
     draft.set("data.holdout.fraction", shares.pop(), "dataset_config")
+    if not any(draft.is_given(f"validate_every_n_{unit}") for unit in ("steps", "epochs")):
+        draft.set("run.validation.every", "1 epochs", "dataset_config")
     draft.set("data.holdout.max_samples", 1_000_000, "dataset_config")
 
 
-# --- both -----------------------------------------------------------------------------------------------------------
-
-
-def _read_subset(draft: Draft, subset: Subset, path: str, *, is_class: bool) -> _Set:
-    """The settings and rules of a subset. Problems are added to the draft under the names of options."""
-    one = _Set(subset, path, is_class)
-    if subset.integer("batch_size") < 1:
-        draft.refuse("train_batch_size", f"must be 1 or more, got {subset.integer('batch_size')}", code="E1017")
-    one.settings = {
-        "repeats": float(subset.integer("num_repeats")),
-        "batch_size": subset.integer("batch_size") * draft.launched.processes,
-        **_sizes(draft, subset),
-        "crop": "random" if subset.is_on("random_crop") else "center",
-        "flip": _HALF if subset.is_on("flip_aug") else 0.0,
-        "resize": FILTERS.get(subset.text("resize_interpolation"), "area"),
-        **_captions(draft, subset),
-    }
-    if subset.is_on("alpha_mask"):
-        one.settings |= {"mask.source": "alpha", "mask.mean": "image"}
-    one.rules = _rules(draft, subset)
-    return one
-
-
-def _sizes(draft: Draft, subset: Subset) -> dict[str, Any]:
-    if not subset.text("resolution"):
-        draft.refuse("resolution", "is missing", "write a side such as 512, or width,height", "E1017")
-        return {}
-    if subset.is_on("enable_bucket"):
-        text = "an image goes to the bucket nearest in log(width / height); in the scripts, in width / height"
-        _note_once(draft, "enable_bucket", text)
-    elif subset.is_on("random_crop"):
-        text = "images are resized to cover the size before they are cropped; without buckets the scripts only crop"
-        _note_once(draft, "random_crop", text)
-    try:
-        width, height = parse_resolution(subset.text("resolution"))
-        return settings_of_sizes(
-            width, height, buckets=subset.is_on("enable_bucket"), least=subset.integer("min_bucket_reso"),
-            most=subset.integer("max_bucket_reso"), step=max(1, subset.integer("bucket_reso_steps")),
-        )  # fmt: skip
-    except ValueError as error:
-        draft.refuse("resolution", str(error), code="E1017")
-        return {}
-
-
-def _splits_tags(subset: Subset) -> bool:
-    return subset.is_on("shuffle_caption") or subset.number_of("caption_tag_dropout_rate") > 0
-
-
-def _captions(draft: Draft, subset: Subset) -> dict[str, Any]:
-    keep, wildcards = subset.integer("keep_tokens"), subset.is_on("enable_wildcard")
-    for key in ("caption_dropout_rate", "caption_tag_dropout_rate"):
-        if not 0 <= subset.number_of(key) <= 1:
-            draft.refuse(key, f"must be 0 to 1, got {subset.number_of(key):g}", code="E1017")
-    if keep < 0:
-        draft.refuse("keep_tokens", f"must be 0 or more, got {keep}", code="E1017")
-    if _splits_tags(subset) and wildcards and keep == 0:
-        _note_once(draft, "enable_wildcard", "the first tag of a caption stays where it is, as with keep_tokens 1")
-    first = _splits_tags(subset) and not wildcards
-    values: dict[str, Any] = {
-        "captions.shuffle_tags": subset.is_on("shuffle_caption"),
-        "captions.keep_tags": max(0, keep if first else keep - 1) if _splits_tags(subset) else 0,
-        "captions.wildcards": wildcards,
-        "captions.lines": "random" if wildcards else "first",
-        "captions.dropout": subset.number_of("caption_dropout_rate"),
-        "captions.tag_dropout": subset.number_of("caption_tag_dropout_rate"),
-    }
-    return values
-
-
-def _note_once(draft: Draft, flag: str, text: str) -> None:
-    if all(note.text != text for note in draft.notes):
-        draft.note(flag, text)
-
-
-def _rules(draft: Draft, subset: Subset) -> dict[str, Any]:
-    rules: dict[str, Any] = {"shuffle_first": _splits_tags(subset) and not subset.is_on("enable_wildcard")}
-    extension = subset.text("caption_extension")
-    if not extension.startswith(".") or "/" in extension or "\\" in extension:
-        draft.refuse("caption_extension", f"must begin with a dot, got {extension}", "write .txt", "E1017")
-    rules["caption_extension"] = extension
-    for key in ("class_tokens", "caption_prefix", "caption_suffix"):
-        if subset.text(key):
-            rules[key] = subset.text(key)
-    return rules
-
-
-def _set_prior_weight(draft: Draft) -> None:
-    weight = draft.values.get("prior_loss_weight")
-    if isinstance(weight, float):
-        draft.set("data.prior.weight", weight, "prior_loss_weight")
+def _check_prior_weight(draft: Draft, *, is_used: bool) -> None:
+    """Drops the weight of class images if there are none."""
+    if not is_used and draft.values.get("prior_loss_weight") != 1.0:
+        draft.set("data.prior.weight", 1.0, "prior_loss_weight")
+        draft.note("prior_loss_weight", "has no effect without class images")
 
 
 def _set_caches(draft: Draft) -> None:
