@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kohya_lines import problems, settings, translate
+from kohya_data_lines import problems, settings, translate
 
 HEAD = "[[datasets]]\nresolution = 512\n"
 ONE = f"{HEAD}[[datasets.subsets]]\nimage_dir = 'a'\n"

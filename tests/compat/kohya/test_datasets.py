@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kohya_lines import notes, problems, recipe, settings, translate
+from kohya_data_lines import notes, problems, recipe, settings, translate
 
 from mezzotint.settings.reading.translation import Launched
 

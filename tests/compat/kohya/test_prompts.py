@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kohya_lines import notes, problems, settings
+from kohya_data_lines import notes, problems, settings
 
 from mezzotint.compat.kohya._prompts import read_line
 

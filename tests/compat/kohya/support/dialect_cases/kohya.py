@@ -167,6 +167,7 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
     "max_train_steps": (["--max_train_steps=10"], {"run.steps": 10}),
     "max_train_epochs": (["--max_train_epochs=10"], {"run.epochs": 10, "run.steps": "gone"}),
     "train_batch_size": (["--train_batch_size=4"], {"data.batch_size": 4}),
+    "max_data_loader_n_workers": (["--max_data_loader_n_workers=2"], {"data.workers": 2}),
     "seed": (["--seed=42"], {"run.seed": 42}),
     "mixed_precision": (["--mixed_precision=bf16"], {"run.precision": "bf16"}),
     "save_precision": (["--save_precision=fp16"], {"run.export.dtype": "fp16"}),
