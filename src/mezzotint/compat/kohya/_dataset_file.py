@@ -133,13 +133,13 @@ def read_dataset_file(draft: Draft, script: Script) -> DatasetFile:
     if file.kind == "YAML" or not isinstance(file.tree, dict):
         message = f"{file.name} must be a TOML file with [[datasets]]"
         return DatasetFile(problems=[Problem(flag, message, "", "E1017")])
-    reader = _Reader(file, draft, script, DatasetFile(file=file))
+    reader = _FileReader(file, draft, script, DatasetFile(file=file))
     reader.read()
     return reader.contents
 
 
 @dataclass(slots=True)
-class _Reader:
+class _FileReader:
     file: SettingsFile
     draft: Draft
     script: Script

@@ -53,7 +53,7 @@ def read_samples(source: Source) -> Iterator[Item]:
     rules = rules_of(source.settings)
     for path, reason in source.listing.refused:
         yield Skipped(source.prefix + path, reason)
-    reader = _Reader(source, rules)
+    reader = _FolderReader(source, rules)
     items = reader.metadata(rules.metadata_file) if rules.metadata_file is not None else reader.folder()
     yield from with_captions(items, source, partial(_without_captions, rules))
 
@@ -67,7 +67,7 @@ def _without_captions(rules: FolderRules, names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _FolderReader:
     """Reads a source."""
 
     source: Source
