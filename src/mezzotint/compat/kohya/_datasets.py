@@ -59,7 +59,7 @@ def _set_from_line(draft: Draft, script: Script) -> None:
             draft.note("dataset_repeats", "has no effect without --in_json; the folders' names have the repeats")
     one = read_subset(draft, Subset(0, values), folder, is_class=False)
     flags = {"path": ("train_data_dir",), "numbered": ("train_data_dir",), "metadata_file": ("in_json",)}
-    draft.set("data.path", [folder], *flags["path"])
+    draft.set("data.path", folder, *flags["path"])
     one.rules |= {"metadata_file": metadata} if metadata else {"numbered": True}
     for path, value in one.settings.items():
         draft.set(f"data.{path}", value, *_flags_of(path))
@@ -119,7 +119,7 @@ def _set_from_file(draft: Draft, script: Script) -> None:
     _set_folder_rules(draft, sets)
     entries = [_entry(one) for one in sets]
     if len(entries) == 1 and list(entries[0]) == ["path"]:
-        draft.set("data.path", [entries[0]["path"]], flag)
+        draft.set("data.path", entries[0]["path"], flag)
     else:
         draft.set("data.sets", entries, flag)
     has_class = any(one.is_class for one in sets)
@@ -198,20 +198,19 @@ def _read_masks(draft: Draft, contents: DatasetFile, one: ImageFolder) -> None:
 def _set_shared(draft: Draft, sets: list[ImageFolder]) -> None:
     """Sets what all sets have in common, and removes it from them."""
     if any("mask.source" in one.settings for one in sets):
-        for one in sets:
-            one.settings = {"mask.source": "none", "mask.mean": "image", **one.settings}
-    paths = dict.fromkeys(path for one in sets for path in one.settings)
-    for path in paths:
-        values = [one.settings.get(path) for one in sets]
-        is_common = all(value == values[0] for value in values)
-        if path == "mask.source" and not is_common:
-            draft.set("data.mask.source", next(value for value in values if value != "none"), "dataset_config")
-        elif path == "resize" and not is_common:
+        for one in sets:  # files of which there are none: images without a mask count in full
+            one.settings = {"mask.source": "files", "mask.mean": "image", **one.settings}
+    values = {path: [one.settings.get(path) for one in sets] for one in sets for path in one.settings}
+    common = {path for path, every in values.items() if all(value == every[0] for value in every)}
+    if any(path.startswith("buckets.") for path in values.keys() - common):
+        common = {path for path in common if not path.startswith("buckets.")}
+    for path, every in values.items():
+        if path in common or path == "mask.source":
+            draft.set(f"data.{path}", every[0], "dataset_config", *_flags_of_file(path))
+        elif path == "resize":
             draft.refuse("dataset_config", "has several values of resize_interpolation; all images have the same one")
-        elif is_common:
-            draft.set(f"data.{path}", values[0], "dataset_config", *_flags_of_file(path))
-            for one in sets:
-                one.settings.pop(path, None)
+    for one in sets:
+        one.settings = {path: value for path, value in one.settings.items() if path not in common}
     for one in sets:
         one.settings.pop("resize", None)
     draft.origin |= (
@@ -259,9 +258,9 @@ def _entry(one: ImageFolder) -> dict[str, Any]:
 
 
 def _set_holdout(draft: Draft, contents: DatasetFile) -> None:
-    if not any("validation_split" in subset.sources for subset in contents.subsets):
-        return
     shares = {subset.number_of("validation_split") for subset in contents.subsets}
+    if shares == {0.0} or not any("validation_split" in subset.sources for subset in contents.subsets):
+        return
     if len(shares) > 1 or not 0 < next(iter(shares)) < 1:
         remedy = "write one share below 1 for all, in [general]"
         draft.refuse("dataset_config", f"needs {SPLITS}, which Mezzotint does not have yet", remedy)

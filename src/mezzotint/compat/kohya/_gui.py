@@ -22,7 +22,8 @@ _OFF = (None, "", False, 0, 0.0, "0", "0.0", "False", "false")
 
 
 def expand_gui_file(arguments: Sequence[str]) -> ParsedCommand | None:
-    """The command of a saved settings file, None if `arguments` do not start with one."""
+    """The command of a saved settings file, None if `arguments` do not start with one. Raises RecipeError
+    E1016, E1017 and E1018 with all keys that cannot be used."""
     if not arguments or arguments[0].startswith("-"):
         return None
     name, rest = arguments[0], list(arguments[1:])
@@ -33,11 +34,19 @@ def expand_gui_file(arguments: Sequence[str]) -> ParsedCommand | None:
     try:
         file = setting_files.load(name)
     except RecipeError as error:
-        return ParsedCommand(rest, problems=[Problem(name, error.message, "", "E1017")])
+        raise _refusal([Problem(name, error.message, "", "E1017")]) from None
     if not isinstance(file.tree, dict):
-        problem = Problem(name, "is not a settings file of the GUI", "save it in the GUI's Configuration", "E1017")
-        return ParsedCommand(rest, problems=[problem])
-    return _Translator(file, file.tree).command(name, rest)
+        remedy = "save it in the GUI's Configuration"
+        raise _refusal([Problem(name, "is not a settings file of the GUI", remedy, "E1017")])
+    translator = _Translator(file, file.tree)
+    command = translator.command(name, rest)
+    if translator.problems:
+        raise _refusal(translator.problems)  # options that it leaves out would be reported as missing, too
+    return command
+
+
+def _refusal(problems: Sequence[Problem]) -> RecipeError:
+    return RecipeError("the line of kohya", problems=tuple(problems))
 
 
 @dataclass(slots=True)
@@ -63,7 +72,7 @@ class _Translator:
             if tab == "finetune":
                 self._add_metadata()
         first = [f"--script={script.name}"] if script is not None else []
-        command = ParsedCommand([*first, *self.words, *rest], problems=self.problems, dropped=[name])
+        command = ParsedCommand([*first, *self.words, *rest], dropped=[name])
         command.files = {"script": self.file.name, **self.flags}
         count = self._integer("num_processes")
         if count > 1 and (self.tree.get("multi_gpu") or "multi_gpu" not in self.tree):

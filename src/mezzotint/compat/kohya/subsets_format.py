@@ -79,12 +79,14 @@ class _Reader:
         if self.rules.numbered and not any(isinstance(place, FolderRepeats) for place in places.values()):
             raise DatasetError(self._no_folder_message(), code="E1150")
         yield from self._left_out({name: place for name, place in places.items() if isinstance(place, str)})
-        texts = self._caption_files(ending)
+        texts, unreadable = self._caption_files(ending), dict(source.listing.refused)
         for name, place in places.items():
             if isinstance(place, str):
                 continue
             beside = os.path.splitext(name)[0] + ending
             try:
+                if beside in unreadable:
+                    raise Unusable(f"its caption {PurePosixPath(beside).name} is {unreadable[beside]}")
                 captions = self._file_captions(texts, beside)
             except Unusable as error:
                 yield Skipped(source.prefix + name, str(error))
@@ -124,9 +126,6 @@ class _Reader:
 
     def _file_captions(self, texts: TextFiles, name: str) -> tuple[str, ...] | None:
         """The captions of a caption file, None if there is none. Raises Unusable."""
-        reasons = dict(self.source.listing.refused)
-        if name in reasons:
-            raise Unusable(f"its caption {PurePosixPath(name).name} is {reasons[name]}")
         if name not in texts.numbers:
             return None
         lines = lines_of(texts.text(name, partial(read_text, self.source.root / name)))
@@ -144,11 +143,13 @@ class _Reader:
                 yield Skipped(self.source.prefix + key, str(error))
                 continue
             first, *tags = texts or [("",)]
-            joined = tuple(", ".join(filter(None, (text, *(one[0] for one in tags)))) for text in first)
+            joined = tuple(",".join(filter(None, (text, *(one[0] for one in tags)))) for text in first)
             yield self._sample(key, image, joined, 1)
 
     def _sample(self, key: str, path: Path, captions: tuple[str, ...], repeats: int) -> Sample:
         rules, settings = self.rules, self.source.settings.captions
+        if not captions and (rules.caption_prefix or rules.caption_suffix):
+            captions = ("",)
         captions = tuple(
             " ".join(filter(None, (rules.caption_prefix, text, rules.caption_suffix))) for text in captions
         )

@@ -77,7 +77,7 @@ def _contradictions(data: DataSettings) -> Iterator[str]:
     for path, count in Counter(one.path for one in settings.folders).items():
         if count > 1:
             yield f"data.kohya_subsets.folders has {path} {count} times; keep one entry"
-        if path not in paths:
+        if data.sets and path not in paths:
             yield f"data.kohya_subsets.folders has {path}, which is not in the data set; correct it, or leave it out"
 
 
