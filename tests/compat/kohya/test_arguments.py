@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kohya_lines import refusal, settings
+from kohya_commands import refusal, settings
 
 from mezzotint.compat.kohya._arguments import LYCORIS, NETWORK
 from mezzotint.compat.kohya._optim import OPTIMIZERS, SCHEDULES

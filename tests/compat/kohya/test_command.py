@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kohya_lines import line
+from kohya_commands import line
 
 from mezzotint.compat.kohya._scripts import SCRIPTS
 from mezzotint.compat.kohya.dialect import DIALECT

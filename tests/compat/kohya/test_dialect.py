@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kohya_lines import line, refusal, settings
+from kohya_commands import line, refusal, settings
 
 from mezzotint.compat.kohya.dialect import DIALECT
 from mezzotint.errors import RecipeError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kohya_lines import changed, notes, recipe, refusal, settings
+from kohya_commands import changed, notes, recipe, refusal, settings
 
 _ENCODERS = ["denoiser", "text_encoder", "text_encoder_2"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kohya_lines import changed, notes, recipe, refusal, settings
+from kohya_commands import changed, notes, recipe, refusal, settings
 
 from mezzotint.diffusion import densities, flow, weighting
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kohya_lines import changed, notes, recipe, settings, translate
+from kohya_commands import changed, notes, recipe, settings, translate
 
 from mezzotint.compat.kohya._optim import OPTIMIZERS
 from mezzotint.settings.reading.translation import Launched

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kohya_lines import changed, notes, refusal, settings, translate
+from kohya_commands import changed, notes, refusal, settings, translate
 
 from mezzotint.settings.reading.translation import Launched
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kohya_lines import recipe, refusal, settings
+from kohya_commands import recipe, refusal, settings
 
 from mezzotint.compat.kohya._rows import _GROUPS, ROWS, SCRIPTS_OF, has_option
 from mezzotint.compat.kohya._scripts import OTHER_SCRIPTS, SCRIPTS

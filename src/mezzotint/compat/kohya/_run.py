@@ -100,7 +100,7 @@ def _set_exports(draft: Draft, script: Script, name: str, precision: str) -> Non
     flags = tuple(flag for flag, _ in every)
     draft.set("run.export.every", intervals, *flags or ("save_every_n_epochs",))
     is_kept = bool(draft.values["save_state"])
-    draft.set("run.save.every", intervals if is_kept and intervals else None, "save_state", *flags)
+    draft.set("run.save.every", intervals if is_kept else [], "save_state", *flags)
     by_steps = any(unit == "steps" for _, unit in every)
     pattern = "{name}-step{step:08}" if by_steps else "{name}-{epoch:06}"
     draft.set("run.export.name", pattern, "output_name", *flags)
@@ -110,7 +110,7 @@ def _set_exports(draft: Draft, script: Script, name: str, precision: str) -> Non
     kind = draft.text("save_model_as")
     if kind in ("ckpt", "pt"):
         draft.note("save_model_as", f"{kind} files are programs that run when they are loaded; safetensors is written")
-    folder = draft.text("output_dir") or "."
+    folder = draft.text("output_dir").rstrip("/\\") or "."
     if script.method == "weights":
         is_file = not kind.startswith("diffusers")
         draft.set("run.export.single_file", is_file, "save_model_as")
