@@ -157,9 +157,11 @@ def _set_validation(draft: Draft) -> None:
         return
     draft.set("data.holdout.fraction", share, "validation_split")
     units = {"validate_every_n_steps": "steps", "validate_every_n_epochs": "epochs"}
-    given = next((flag for flag in units if draft.values[flag] is not None), "validate_every_n_epochs")
-    if draft.check_bounds(given):
-        draft.set("run.validation.every", f"{draft.values[given] or 1} {units[given]}", given, "validation_split")
+    interval = next((flag for flag in units if draft.values[flag] is not None), "validate_every_n_epochs")
+    if draft.check_bounds(interval):
+        draft.set(
+            "run.validation.every", f"{draft.values[interval] or 1} {units[interval]}", interval, "validation_split"
+        )
     if draft.values["max_validation_steps"] is not None and draft.check_bounds("max_validation_steps"):
         images = draft.integer("max_validation_steps") * draft.integer("train_batch_size")
         draft.set("data.holdout.max_samples", images, "max_validation_steps", "train_batch_size")
