@@ -35,8 +35,7 @@ MODEL = (
         "tensort", "ipex", "tvm")),
     ignored("lowram", False, "weights are loaded directly in their final type and place"),
     ignored("highvram", False, "frozen parts stay on the device anyway"),
-    waits("fp8_base", False, "fp8 base weights", "frozen weights in 8-bit floating point; run.frozen_dtype=int8 before "
-          "the -- takes as little memory"),
+    row("fp8_base", False, "run.frozen_dtype", "the frozen model of an adapter as int8 with a scale per row"),
     row("full_fp16", False, "run.weight_dtype", "trained weights in fp16, without master weights"),
     row("full_bf16", False, "run.weight_dtype", "trained weights in bf16, without master weights"),
     *(ignored(f"metadata_{name}", str, _METADATA) for name in (
@@ -65,7 +64,7 @@ ADAPTER = (
         "none"),
     refused("base_weights", list, "merges adapters into the model first; use the command merge"),
     refused("base_weights_multiplier", tuple, "merges adapters into the model first; use the command merge"),
-    waits("fp8_base_unet", False, "fp8 base weights", "only the denoiser in 8-bit floating point"),
+    row("fp8_base_unet", False, "run.frozen_dtype", "as --fp8_base; text encoders, too"),
     ignored("no_metadata", False, "the file's header has Mezzotint's metadata"),
     ignored("training_comment", str, _METADATA),
     refused("initial_epoch", int, "skips the start of a run; Mezzotint resumes from its checkpoints: leave it out"),
