@@ -54,7 +54,8 @@ def test_argument_that_asks_for_nothing_is_accepted(word: str) -> None:
          "weight_decay must be a number, got lots"),
         (["--optimizer_args", "betas=0.9"], "E1017", "betas must be two numbers, got 0.9"),
         (["--optimizer_args", "eps=True"], "E1017", "eps must be a number, got True"),
-        (["--optimizer_type=Prodigy", "--optimizer_args", "decouple=1"], "E1017", "decouple must be True or False, got 1"),
+        (["--optimizer_type=Prodigy", "--optimizer_args", "decouple=1"], "E1017",
+         "decouple must be True or False, got 1"),
         (["--optimizer_type=Adafactor", "--optimizer_args", "eps=1"], "E1017", "eps must be two numbers, got 1"),
     ],
 )  # fmt: skip
