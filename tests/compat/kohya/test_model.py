@@ -73,11 +73,15 @@ def test_files(script: str, words: str, expected: dict[str, Any]) -> None:
           "alpha_pattern": {"denoiser/*.conv[12]": 1.0, "denoiser/*samplers*.conv": 1.0}}),
         ("train_network", "--network_dim=8 --network_alpha=0", {"rank": 8, "alpha": None}),
         ("train_network", "--network_module=lycoris.kohya --network_args algo=lokr factor=8 decompose_both=True",
-         {"kind": "lokr", "factor": 8, "decompose_both": True, "targets": ("denoiser/all",
-          "text_encoder/attention+mlp"), "rank_pattern": {}, "alpha_pattern": {}}),
+         {"kind": "lokr", "factor": 8, "decompose_both": True,
+          "targets": ("denoiser/all", "denoiser/conv_in", "denoiser/conv_out", "denoiser/time_embedding.linear_[12]",
+                      "text_encoder/attention+mlp"), "rank_pattern": {}, "alpha_pattern": {}}),
         ("train_network", "--network_module=lycoris.kohya --network_args algo=loha preset=attn-mlp",
-         {"kind": "loha", "targets": ("denoiser/attention+mlp", "text_encoder/attention+mlp")}),
+         {"kind": "loha", "targets": ("denoiser/attention", "denoiser/*.ff.net.*", "text_encoder/attention+mlp")}),
         ("train_network", "--network_module=lycoris.kohya --network_args dora_wd=True", {"kind": "dora"}),
+        ("train_network", "--network_module=lycoris.kohya --network_dim=8 --network_args conv_dim=2",
+         {"rank": 8, "rank_pattern": dict.fromkeys(
+             ("denoiser/*.conv[12]", "denoiser/*samplers*.conv", "denoiser/conv_in", "denoiser/conv_out"), 2)}),
         ("flux_train_network", "--network_args train_blocks=single --network_train_unet_only",
          {"targets": ("denoiser/single_transformer_blocks.*",)}),
         ("flux_train_network", "--network_train_unet_only --network_args train_single_block_indices=7,20-21 "

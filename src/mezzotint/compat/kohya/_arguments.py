@@ -14,7 +14,7 @@ from mezzotint.errors import did_you_mean
 _BLOCKS = "ranks by block"
 _BLOCK_RATES = "learning rates by block"
 _KINDS = "ranks by kind of layer"
-_LYCORIS = "of lycoris.kohya (unverified)"
+_LYCORIS = "of lycoris.kohya"
 _NOTHING = object()
 _HUGE = 1e300
 _OFF = re.compile(r"None|False|false|0*\.?0*")

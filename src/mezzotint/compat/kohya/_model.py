@@ -39,7 +39,14 @@ _AWAITED = {
     "networks.lokr": "",
 }
 _KINDS = {"lora": "lora", "locon": "lora", "loha": "loha", "lokr": "lokr"}
-_PRESETS = {"full": "", "full-lin": "all-linear", "attn-mlp": "attention+mlp", "attn-only": "attention"}
+_TIME = "time_embedding.linear_[12]"
+_PRESETS = {
+    "full": ("all", "conv_in", "conv_out", _TIME),
+    "full-lin": ("all-linear", "*.proj_in", "*.proj_out", "*.conv_shortcut", _TIME),
+    "attn-mlp": ("attention", "*.ff.net.*"),
+    "attn-only": ("attention",),
+}
+"""Layers of a U-Net by LyCORIS' presets."""
 
 
 def set_model(draft: Draft, script: Script) -> None:
@@ -255,21 +262,23 @@ def _set_size(draft: Draft, arguments: dict[str, Any]) -> None:
 
 def _set_layers(draft: Draft, script: Script, parts: list[str], arguments: dict[str, Any], *, is_lycoris: bool) -> None:
     """Sets the layers that get an adapter, and ranks and alphas of convolutions."""
-    if is_lycoris and arguments["preset"] not in _PRESETS:
-        message = f"preset={arguments['preset']} needs adapters of chosen blocks, which Mezzotint does not have yet"
-        draft.refuse("network_args", message, f"use {', '.join(_PRESETS)}")
+    preset = arguments["preset"] if is_lycoris else ""
+    if preset and (preset not in _PRESETS or (script.is_flow and preset != "full")):
+        message = f"preset={preset} needs adapters of chosen blocks, which Mezzotint does not have yet"
+        draft.refuse("network_args", message, "use full" if script.is_flow else f"use {', '.join(_PRESETS)}")
         return
-    has_convolutions = not script.is_flow and (is_lycoris or arguments["conv_dim"] is not None)
-    layers = "all-linear" if script.is_flow else "all" if has_convolutions else "attention+mlp"
-    encoder_layers = "attention+mlp"
-    if is_lycoris and _PRESETS[arguments["preset"]]:
-        layers = _PRESETS[arguments["preset"]]
-        encoder_layers = "attention" if layers == "attention" else encoder_layers
+    has_convolutions = not script.is_flow and (preset == "full" or (not preset and arguments["conv_dim"] is not None))
+    layers: tuple[str, ...] = (
+        ("all-linear",) if script.is_flow else ("all",) if has_convolutions else ("attention+mlp",)
+    )
+    if preset and not script.is_flow:
+        layers = _PRESETS[preset]
     chosen = [] if is_lycoris or "denoiser" not in parts else _choose_layers(draft, script, arguments)
-    targets = chosen or ([f"denoiser/{layers}"] if "denoiser" in parts else [])
+    targets = chosen or [f"denoiser/{layer}" for layer in layers if "denoiser" in parts]
+    encoder_layers = "attention" if preset == "attn-only" else "attention+mlp"
     targets += [f"{part}/{encoder_layers}" for part in parts if part != "denoiser"]
     draft.set("model.adapter.targets", targets, "network_args", *_flags_of_parts(script))
-    if has_convolutions and layers == "all" and "denoiser" in parts:
+    if has_convolutions and "denoiser" in parts:
         _set_convolutions(draft, arguments, is_lycoris=is_lycoris)
     if script.is_flow and not arguments.get("split_qkv"):
         text = "queries, keys and values have an adapter each, as with split_qkv=True; in the script, they share one"
@@ -299,11 +308,12 @@ def _set_convolutions(draft: Draft, arguments: dict[str, Any], *, is_lycoris: bo
     rank, alpha = draft.integer("network_dim") if draft.values["network_dim"] else 4, draft.number("network_alpha")
     own_rank = arguments["conv_dim"] or rank
     usual = alpha if is_lycoris else 1.0
+    patterns = (*_CONVOLUTIONS, *(("denoiser/conv_in", "denoiser/conv_out") if is_lycoris else ()))
     own_alpha = (usual if arguments["conv_alpha"] is None else arguments["conv_alpha"]) or float(own_rank)
     if own_rank != rank:
-        draft.set("model.adapter.rank_pattern", dict.fromkeys(_CONVOLUTIONS, own_rank), "network_args")
+        draft.set("model.adapter.rank_pattern", dict.fromkeys(patterns, own_rank), "network_args")
     if own_alpha != (alpha or float(rank)):
-        draft.set("model.adapter.alpha_pattern", dict.fromkeys(_CONVOLUTIONS, own_alpha), "network_args")
+        draft.set("model.adapter.alpha_pattern", dict.fromkeys(patterns, own_alpha), "network_args")
 
 
 def _set_dropout(draft: Draft, arguments: dict[str, Any]) -> None:

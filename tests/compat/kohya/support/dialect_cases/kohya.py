@@ -110,8 +110,10 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
     "full_fp16": (["--full_fp16"], {"run.weight_dtype": "pure", "run.export.dtype": "fp16"}),
     "full_bf16": (["--full_bf16"], {"run.weight_dtype": "pure", "run.export.dtype": "bf16"}),
     "metadata_trigger_phrase": (["--metadata_trigger_phrase=sks"], {"model.adapter.trigger": "sks"}),
-    "network_module": (["--network_module=lycoris.kohya"],
-                       {"model.adapter.targets": ["denoiser/all", "text_encoder/attention+mlp"]}),
+    "network_module": (
+        ["--network_module=lycoris.kohya"],
+        {"model.adapter.targets": ["denoiser/all", "denoiser/conv_in", "denoiser/conv_out",
+                                   "denoiser/time_embedding.linear_[12]", "text_encoder/attention+mlp"]}),
     "network_dim": (["--network_dim=32"], {"model.adapter.rank": 32}),
     "network_alpha": (["--network_alpha=0"], {"model.adapter.alpha": None}),
     "network_args": (["--network_args", "conv_dim=4"],
