@@ -167,9 +167,9 @@ def _parse(kind: type, text: str) -> Any:
     """A value of an option, None if it is none. Text after a number is not read, as in the scripts."""
     if kind is str:
         return text or None
-    found = re.match(r"\d{1,18}" if kind is int else r"\d{0,9}\.?\d{0,9}", text)
+    match = re.match(r"\d{1,18}" if kind is int else r"\d{0,9}\.?\d{0,9}", text)
     try:
-        return kind(found[0]) if found else None
+        return kind(match[0]) if match else None
     except ValueError:
         return None
 
