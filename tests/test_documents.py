@@ -164,7 +164,8 @@ def test_every_page_is_in_an_index_and_every_image_on_a_page() -> None:
 def test_readme_and_pages_are_short() -> None:
     assert len(TEXTS["README.md"].splitlines()) <= 100
     sizes = {name: len(text.encode()) for name, text in TEXTS.items() if name.startswith(("docs/", "src/"))}
-    assert {name: size for name, size in sizes.items() if size > 20_000} == {}
+    tables = "docs/reference/options/"  # a row for each option of a trainer
+    assert {name: size for name, size in sizes.items() if size > (40_000 if name.startswith(tables) else 20_000)} == {}
 
 
 def linked_from(name: str) -> set[Path]:
@@ -514,8 +515,9 @@ def test_figures_in_the_readme_are_those_of_the_tests() -> None:
     assert "at most 256 float32 roundings" in readme
     rows = [row for name in registry.names("dialects") for row in foreign.find_dialect(name).rows]
     assert len(rows) > 1000
-    assert len(registry.names("dialects")) == 19
-    assert "Nineteen scripts with more than 1,000 options" in readme
+    scripts = [name for name in registry.names("dialects") for name in foreign.find_dialect(name).scripts or (name,)]
+    assert len(scripts) >= 30
+    assert "Thirty scripts with more than 1,000 options" in readme
 
 
 def test_first_steps_show_every_command_that_writes_something() -> None:

@@ -20,19 +20,19 @@ CASES = (
 def sizes(resolution: tuple[int, int], least: int, most: int, step: int) -> set[tuple[int, int]]:
     area = resolution[0] * resolution[1]
     square = max(side for side in range(0, 8193, step) if side * side <= area)
-    found = {(square, square)}
+    pairs = {(square, square)}
     for width in (side for side in range(step, most + 1, step) if side >= least):
         heights = [side for side in range(step, most + 1, step) if side * width <= area and side >= least]
         if heights:
-            found |= {(width, max(heights)), (max(heights), width)}
-    return found
+            pairs |= {(width, max(heights)), (max(heights), width)}
+    return pairs
 
 
 def main() -> None:
     for resolution, least, most, step in CASES:
-        found = sorted(sizes(resolution, least, most, step))
-        print(resolution, least, most, step, len(found), sum(width * height for width, height in found), found[0])
-        print("   ", " ".join(f"{width}x{height}" for width, height in found))
+        pairs = sorted(sizes(resolution, least, most, step))
+        print(resolution, least, most, step, len(pairs), sum(width * height for width, height in pairs), pairs[0])
+        print("   ", " ".join(f"{width}x{height}" for width, height in pairs))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def test_awaited_argument_names_its_feature(row: object) -> None:
     assert refusal("train_network", "--network_args", word) == [("--network_args", "E1018", message)]
 
 
-@pytest.mark.parametrize("word", ["rank_dropout=0", "train_t5xxl=False", "verbose=True"])
+@pytest.mark.parametrize("word", ["rank_dropout=0.0", "loraplus_lr_ratio=0", "train_t5xxl=False", "verbose=True"])
 def test_argument_that_asks_for_nothing_is_accepted(word: str) -> None:
     assert settings("train_network", "--network_args", word) == settings("train_network")
 

@@ -27,9 +27,9 @@ _WORDS = line("sdxl_train_network")[1:]
     ],
 )
 def test_script_is_found(start: list[str]) -> None:
-    found = DIALECT.translate([*start, *_WORDS], Launched())
-    assert found.settings["model"]["family"] == "sdxl"
-    assert not any("is read as" in str(note) for note in found.notes)
+    translated = DIALECT.translate([*start, *_WORDS], Launched())
+    assert translated.settings["model"]["family"] == "sdxl"
+    assert not any("is read as" in str(note) for note in translated.notes)
 
 
 @pytest.mark.parametrize("start", [[], ["python", "renamed.py"]])
@@ -50,5 +50,5 @@ def test_several_processes_get_a_command_with_the_script() -> None:
     start = ["accelerate", "launch", "--num_processes", "2", "sdxl_train_network.py"]
     with pytest.raises(RecipeError, match=r"torchrun .* mezzotint train --as kohya -- --script=sdxl_train_network"):
         DIALECT.translate([*start, *_WORDS], Launched())
-    found = DIALECT.translate([*start, *_WORDS, "--train_batch_size=3"], Launched(processes=2))
-    assert found.settings["data"]["batch_size"] == 6
+    translated = DIALECT.translate([*start, *_WORDS, "--train_batch_size=3"], Launched(processes=2))
+    assert translated.settings["data"]["batch_size"] == 6

@@ -14,9 +14,9 @@ from mezzotint.settings.reading.translation import Launched
 
 def test_config_file_gives_options_and_the_command_line_overrides_it() -> None:
     Path("fox.toml").write_text("[a]\nseed = 3\nlearning_rate = 1e-4\n[b.c]\ntext_encoder_lr = [5e-5, 1e-5]\n", "utf-8")
-    found = settings("sdxl_train_network", "--config_file=fox.toml", "--learning_rate=2e-4")
-    assert found["optim.lr"] == 2e-4
-    assert found["optim.part_lr.text_encoder_2"] == 1e-5
+    translated = settings("sdxl_train_network", "--config_file=fox.toml", "--learning_rate=2e-4")
+    assert translated["optim.lr"] == 2e-4
+    assert translated["optim.part_lr.text_encoder_2"] == 1e-5
 
 
 def test_config_file_may_lack_its_suffix() -> None:
@@ -49,8 +49,10 @@ def test_missing_config_file_is_named() -> None:
 
 
 def test_all_problems_are_reported_together() -> None:
-    found = refusal("train_network", "--network_dim=0", "--loss_type=huber", "--lr_scheduler=cosin", "--fp8_base")
-    assert [one[0] for one in found] == ["--fp8_base", "--network_dim", "--loss_type", "--lr_scheduler"]
+    translated = refusal(
+        "train_network", "--network_dim=0", "--loss_type=huber", "--lr_scheduler=cosin", "--max_token_length=225"
+    )
+    assert [one[0] for one in translated] == ["--max_token_length", "--network_dim", "--loss_type", "--lr_scheduler"]
 
 
 def test_command_without_anything_names_what_is_missing() -> None:

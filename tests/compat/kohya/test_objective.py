@@ -20,11 +20,11 @@ FLUX_SHIFT = 1.15 - (1.15 - 0.5) / (4096 - 256) * (4096 - 48 * 64)
 
 def factors(words: str) -> list[float]:
     read = recipe("train_network", *words.split())
-    found = weighting.factor(
+    actual = weighting.factor(
         read.model.prediction, torch.tensor(NUMBERS["snr"]), weighting=read.objective.weighting,
         gamma=read.objective.min_snr_gamma, form=read.objective.min_snr_form,
     )  # fmt: skip
-    return [float(one) for one in found]
+    return [float(one) for one in actual]
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def levels(script: str, words: str, drawn: list[float], *, is_reversed: bool) ->
     ],
 )  # fmt: skip
 def test_noise_levels(script: str, words: str, drawn: str, name: str, is_reversed: bool) -> None:
-    found = levels(script, words, NUMBERS[drawn], is_reversed=is_reversed)
-    assert found == pytest.approx(NUMBERS[name], abs=1e-6)
+    actual = levels(script, words, NUMBERS[drawn], is_reversed=is_reversed)
+    assert actual == pytest.approx(NUMBERS[name], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_loss_of_sd3_is_that_of_clean_latents() -> None:
 
 
 def test_options_without_effect_are_noted() -> None:
-    found = notes("flux_train", "--noise_offset=0.1", "--min_snr_gamma=5", "--weighting_scheme=cosmap")
-    assert found.count("has no effect in flux_train.py") == 2
-    assert "has no effect with raw predictions" in found
+    actual = notes("flux_train", "--noise_offset=0.1", "--min_snr_gamma=5", "--weighting_scheme=cosmap")
+    assert actual.count("has no effect in flux_train.py") == 2
+    assert "has no effect with raw predictions" in actual
     assert "read as raw" in notes("flux_train")
     assert "read as raw" not in notes("flux_train", "--model_prediction_type=raw")
 

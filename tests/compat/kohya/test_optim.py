@@ -24,8 +24,8 @@ _EXTRA = {
 def test_schedules(name: str) -> None:
     words = (f"--lr_scheduler={name}", "--lr_warmup_steps=10%", "--learning_rate=1e-4", *_EXTRA.get(name, ()))
     schedule = recipe("train_db", *words).optim.schedule
-    found = [lr.factor(schedule, step, 100) for step in NUMBERS["steps"]]
-    assert found == pytest.approx(NUMBERS["schedules"][name], abs=1e-9)
+    translated = [lr.factor(schedule, step, 100) for step in NUMBERS["steps"]]
+    assert translated == pytest.approx(NUMBERS["schedules"][name], abs=1e-9)
 
 
 @pytest.mark.parametrize("text", NUMBERS["warmup"])
@@ -36,16 +36,16 @@ def test_warmup_in_steps_share_or_percentage(text: str) -> None:
 
 def test_warmup_in_steps_is_divided_by_processes() -> None:
     words = ("--lr_scheduler=cosine", "--lr_warmup_steps=100")
-    found = translate("train_db", *words, launched=Launched(processes=4))
-    assert found.settings["optim"]["schedule"]["warmup_steps"] == 25
-    assert any("100 divided by 4 processes" in str(note) for note in found.notes)
+    translated = translate("train_db", *words, launched=Launched(processes=4))
+    assert translated.settings["optim"]["schedule"]["warmup_steps"] == 25
+    assert any("100 divided by 4 processes" in str(note) for note in translated.notes)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_each_optimizer_gives_a_valid_recipe(name: str) -> None:
-    found = recipe("train_db", f"--optimizer_type={name.upper()}").optim.optimizer
+    translated = recipe("train_db", f"--optimizer_type={name.upper()}").optim.optimizer
     target = OPTIMIZERS[name][0]
-    assert target in (found.kind, getattr(found, "class_name", ""))
+    assert target in (translated.kind, getattr(translated, "class_name", ""))
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_each_optimizer_gives_a_valid_recipe(name: str) -> None:
     ],
 )  # fmt: skip
 def test_arguments_of_optimizers(words: str, expected: dict[str, Any]) -> None:
-    found = recipe("train_db", *words.split()).optim.optimizer
-    assert {name: getattr(found, name) for name in expected} == expected
+    translated = recipe("train_db", *words.split()).optim.optimizer
+    assert {name: getattr(translated, name) for name in expected} == expected
 
 
 def test_adafactor_with_relative_step_chooses_its_rate() -> None:

@@ -37,11 +37,11 @@ def test_settings_of_a_run(script: str, words: str, expected: dict[str, Any]) ->
 
 
 def test_files_of_full_training_are_in_the_output_folder() -> None:
-    found = settings("sdxl_train", "--output_name=my fox")
-    assert found["run.name"] == "my-fox"
-    assert found["run.folder"] == "out/my-fox"
-    assert found["run.export.single_file_folder"] == "out"
-    assert found["run.export.single_file"] is True
+    translated = settings("sdxl_train", "--output_name=my fox")
+    assert translated["run.name"] == "my-fox"
+    assert translated["run.folder"] == "out/my-fox"
+    assert translated["run.export.single_file_folder"] == "out"
+    assert translated["run.export.single_file"] is True
 
 
 def test_changes_are_noted() -> None:
@@ -53,9 +53,9 @@ def test_changes_are_noted() -> None:
 
 
 def test_precision_of_the_launcher_counts_without_the_option() -> None:
-    found = translate("train_db", launched=Launched(mixed_precision="bf16", launcher="accelerate"))
-    assert found.settings["run"]["precision"] == "bf16"
-    assert found.origin["run.precision"] == "the launcher (accelerate)"
+    translated = translate("train_db", launched=Launched(mixed_precision="bf16", launcher="accelerate"))
+    assert translated.settings["run"]["precision"] == "bf16"
+    assert translated.origin["run.precision"] == "the launcher (accelerate)"
     both = translate("train_db", "--mixed_precision=fp16", launched=Launched(mixed_precision="bf16"))
     assert both.settings["run"]["precision"] == "fp16"
 

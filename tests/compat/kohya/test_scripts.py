@@ -49,12 +49,12 @@ def test_textual_inversion_trains_the_token() -> None:
         "model.train": ["tokens"], "optim.lr": 2e-6,
     }  # fmt: skip
     words = ("--num_vectors_per_token=4", "--use_object_template")
-    found = settings("train_textual_inversion", *words)
-    found |= {"model.tokens.words": {"<fox>": found.get("model.tokens.words.<fox>")}}
-    assert {path: found[path] for path in expected} == expected
-    assert "|a rendering of a {trigger}|" in found["data.captions.template"][0]
+    translated = settings("train_textual_inversion", *words)
+    translated |= {"model.tokens.words": {"<fox>": translated.get("model.tokens.words.<fox>")}}
+    assert {path: translated[path] for path in expected} == expected
+    assert "|a rendering of a {trigger}|" in translated["data.captions.template"][0]
     style = settings("train_textual_inversion", "--use_style_template")
     assert "in the style of {trigger}" in style["data.captions.template"][0]
-    assert "model.tokens.files" not in found
+    assert "model.tokens.files" not in translated
     assert settings("train_textual_inversion", "--weights=a.pt")["model.tokens.files.<fox>"] == "a.pt"
     assert refusal("train_textual_inversion", "--use_style_template", "--use_object_template")[0][1] == "E1017"

@@ -1,8 +1,6 @@
-"""The flags of all scripts, a row for each: which scripts have it (see `ExampleScript.is_one_of`), its default, the settings
-that it decides, and a remark. Defaults that differ from script to script are in the scripts' entries (`_scripts.py`).
-
-A `mapped` row translates a flag completely; the settings of other rows (`row`) are computed in `_steps.py`.
-"""
+"""The flags of all scripts, a row for each: which scripts have it (see `ExampleScript.is_one_of`), its default, the
+settings that it decides, and a remark. Defaults that differ from script to script are in the scripts' entries
+(`_scripts.py`)."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from mezzotint.compat.kit.dialect import Draft
 
 
 class Remark(NamedTuple):
-    """A note about a flag. scripts: a selector, see `ExampleScript.is_one_of`. text: with names of flags in braces. when: the
-    condition; by default, the flag is given or on."""
+    """A note about a flag. scripts: a selector, see `ExampleScript.is_one_of`. text: with names of flags in braces.
+    when: the condition; by default, the flag is given or on."""
 
     scripts: str
     flag: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ _BLOCKS = "ranks by block"
 _BLOCK_RATES = "learning rates by block"
 _KINDS = "ranks by kind of layer"
 _LYCORIS = "of lycoris.kohya (unverified)"
+_OFF = re.compile(r"None|False|false|0*\.?0*")
 
 # fmt: off
 NETWORK = (
@@ -79,7 +81,7 @@ def read_network_args(draft: Draft, rows: Sequence[Row]) -> dict[str, Any]:
         value, problem = reading.value_of(spec, [text])
         if problem:
             draft.refuse("network_args", f"{name} {problem}", code="E1017")
-        elif spec.outcome == "waits" and value != spec.default and text not in ("None", "0", "False"):
+        elif spec.outcome == "waits" and value != spec.default and not _OFF.fullmatch(text):
             message = f"{name} needs {spec.feature}, which Mezzotint does not have yet"
             draft.refuse("network_args", message, "leave it out")
         else:

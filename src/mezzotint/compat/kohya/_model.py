@@ -69,9 +69,9 @@ def _set_files(draft: Draft, script: Script) -> None:
         draft.set("model.prediction", "v" if draft.values["v_parameterization"] else "epsilon", "v_parameterization")
         _set_clip_skip(draft, script)
         return
-    given = [flag for flag in ("clip_l", "clip_g", "t5xxl") if draft.text(flag) and has_option(script, flag)]
-    if given:
-        draft.set("model.over", [draft.text(flag) for flag in given], *given)
+    flags = [flag for flag in ("clip_l", "clip_g", "t5xxl") if draft.text(flag) and has_option(script, flag)]
+    if flags:
+        draft.set("model.over", [draft.text(flag) for flag in flags], *flags)
     if Path(model).suffix in (".safetensors", ".sft", ".ckpt"):
         text = "a single file has no configurations: write model.config=FOLDER, the model's folder, before the --"
         draft.note("pretrained_model_name_or_path", text)
@@ -163,8 +163,8 @@ def _adapter_rates(draft: Draft, script: Script) -> dict[str, float]:
         rates["denoiser"] = rate if draft.values["unet_lr"] is None else draft.number("unet_lr")
     if not only_denoiser:
         written = draft.values["text_encoder_lr"]
-        given = [float(one) for one in written] if isinstance(written, tuple) and written else [rate]
-        rates |= {part: given[min(index, len(given) - 1)] for index, part in enumerate(encoders)}
+        values = [float(one) for one in written] if isinstance(written, tuple) and written else [rate]
+        rates |= {part: values[min(index, len(values) - 1)] for index, part in enumerate(encoders)}
     return rates
 
 

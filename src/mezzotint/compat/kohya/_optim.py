@@ -75,9 +75,9 @@ def set_update(draft: Draft, script: Script) -> None:
     if draft.check_bounds("max_grad_norm"):
         draft.set("optim.clip.norm", norm or None, "max_grad_norm")
     fused = ("fused_backward_pass", "blockwise_fused_optimizers", "fused_optimizer_groups")
-    given = [flag for flag in fused if draft.values[flag] and has_option(script, flag)]
-    draft.set("optim.clip.scope", "tensor" if given else "all", *given or ["max_grad_norm"])
-    for flag in given:
+    flags = [flag for flag in fused if draft.values[flag] and has_option(script, flag)]
+    draft.set("optim.clip.scope", "tensor" if flags else "all", *flags or ["max_grad_norm"])
+    for flag in flags:
         draft.note(flag, "gradients are clipped by tensor, as in the script; optim.in_backward saves their memory")
 
 
@@ -90,10 +90,10 @@ def _set_optimizer(draft: Draft) -> str:
     if not name:
         return ""
     target, defaults = OPTIMIZERS[name]
-    given = read_optimizer_args(draft, defaults)
-    values = {**defaults, **given}
+    arguments = read_optimizer_args(draft, defaults)
+    values = {**defaults, **arguments}
     if name == "Adafactor":
-        _set_adafactor(draft, flag, values, given)
+        _set_adafactor(draft, flag, values, arguments)
         return "adafactor:relative" if values["relative_step"] else name
     if name.startswith("Paged"):
         draft.note(flag, "optimizer states are not paged to host memory; results are the same")
@@ -116,11 +116,11 @@ def _find_name(draft: Draft) -> tuple[str, str]:
     """(flag, name) of the optimizer; the name is "" if it is not supported."""
     old = {"use_8bit_adam": "AdamW8bit", "use_lion_optimizer": "Lion"}
     written = draft.text("optimizer_type")
-    given = [flag for flag in old if draft.values[flag]]
-    if given and written:
-        draft.refuse(given[0], "--optimizer_type is given, too", "leave one of them out", "E1017")
+    old_flags = [flag for flag in old if draft.values[flag]]
+    if old_flags and written:
+        draft.refuse(old_flags[0], "--optimizer_type is given, too", "leave one of them out", "E1017")
     if not written:
-        return (given[0], old[given[0]]) if given else ("optimizer_type", "AdamW")
+        return (old_flags[0], old[old_flags[0]]) if old_flags else ("optimizer_type", "AdamW")
     lower = {name.lower(): name for name in (*OPTIMIZERS, *_AWAITED)}
     name = lower.get(written.lower(), "")
     if name in OPTIMIZERS:
@@ -142,7 +142,7 @@ def _set_library(draft: Draft, flag: str, class_name: str, decay: float, options
     draft.set_all({f"optim.optimizer.{key}": value for key, value in values.items()}, flag, "optimizer_args")
 
 
-def _set_adafactor(draft: Draft, flag: str, values: dict[str, Any], given: dict[str, Any]) -> None:
+def _set_adafactor(draft: Draft, flag: str, values: dict[str, Any], arguments: dict[str, Any]) -> None:
     """Sets Adafactor as transformers has it: without a limit of the second moment's decay."""
     if values["beta1"] is not None:
         draft.refuse("optimizer_args", "beta1 needs first moments of Adafactor, which Mezzotint does not have yet")
@@ -156,7 +156,7 @@ def _set_adafactor(draft: Draft, flag: str, values: dict[str, Any], given: dict[
     }  # fmt: skip
     _set_library(draft, flag, "pytorch_optimizer.AdaFactor", values["weight_decay"], options)
     if values["relative_step"]:
-        why = "is given" if "relative_step" in given else "is its default in the script"
+        why = "is given" if "relative_step" in arguments else "is its default in the script"
         draft.note(flag, f"relative_step=True {why}: Adafactor chooses its own rate, without the learning rate")
 
 

@@ -8,7 +8,7 @@ from mezzotint.compat.kohya._scripts import SCRIPTS
 _ATTENTION = "torch's own attention is used, which takes as little memory"
 _METADATA = "a text for the file's header; Mezzotint writes its own header"
 _DEEPSPEED = "acts only with --deepspeed"
-_UPLOAD = "Mezzotint uploads nothing; leave it out, and upload the files afterwards with `hf upload`"
+_UPLOAD = "Mezzotint uploads nothing; leave it out, and upload the files afterwards"
 
 # fmt: off
 MODEL = (
@@ -16,7 +16,7 @@ MODEL = (
         choices=tuple(SCRIPTS)),
     row("config_file", str, "model.path", "a TOML file of these options, also in sections and without its suffix; the "
         "command line overrides it"),
-    refused("output_config", False, "writes a settings file and trains nothing; use `mezzotint translate` instead"),
+    refused("output_config", False, "writes a settings file and trains nothing; use translate instead of train"),
     row("pretrained_model_name_or_path", str, "model.path", "a folder in diffusers' layout, or a single file"),
     row("vae", str, "model.vae", "an autoencoder that replaces the model's"),
     ignored("v2", False, "Stable Diffusion 2.x is recognised by its files"),
@@ -35,8 +35,7 @@ MODEL = (
         "tensort", "ipex", "tvm")),
     ignored("lowram", False, "weights are loaded directly in their final type and place"),
     ignored("highvram", False, "frozen parts stay on the device anyway"),
-    waits("fp8_base", False, "fp8 base weights", "frozen weights in 8-bit floating point; run.frozen_dtype=int8 before "
-          "the -- takes as little memory"),
+    row("fp8_base", False, "run.frozen_dtype", "the frozen model of an adapter as int8 with a scale per row"),
     row("full_fp16", False, "run.weight_dtype", "trained weights in fp16, without master weights"),
     row("full_bf16", False, "run.weight_dtype", "trained weights in bf16, without master weights"),
     *(ignored(f"metadata_{name}", str, _METADATA) for name in (
@@ -63,9 +62,9 @@ ADAPTER = (
     row("unet_lr", float, "optim.lr", "rate of the denoiser's adapter; 0 trains none"),
     row("text_encoder_lr", tuple, "optim.part_lr", "rate of the text encoders' adapters, or one for each; 0 trains "
         "none"),
-    refused("base_weights", list, "merges adapters into the model first; do that with `mezzotint merge`"),
-    refused("base_weights_multiplier", tuple, "merges adapters into the model first; do that with `mezzotint merge`"),
-    waits("fp8_base_unet", False, "fp8 base weights", "only the denoiser in 8-bit floating point"),
+    refused("base_weights", list, "merges adapters into the model first; use the command merge"),
+    refused("base_weights_multiplier", tuple, "merges adapters into the model first; use the command merge"),
+    row("fp8_base_unet", False, "run.frozen_dtype", "as --fp8_base; text encoders, too"),
     ignored("no_metadata", False, "the file's header has Mezzotint's metadata"),
     ignored("training_comment", str, _METADATA),
     refused("initial_epoch", int, "skips the start of a run; Mezzotint resumes from its checkpoints: leave it out"),

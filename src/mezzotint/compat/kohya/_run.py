@@ -44,7 +44,7 @@ def _set_precision(draft: Draft, script: Script) -> str:
         draft.note("mixed_precision", f"not given; {precision}, as the launcher sets")
     elif launched and word != launched:
         draft.note("mixed_precision", f"{precision}; the option overrides the launcher's {launched}")
-    draft.set("run.frozen_dtype", "same", "mixed_precision")
+    _set_frozen_type(draft, script, precision)
     keeps_half = has_option(script, "no_half_vae") and not draft.values["no_half_vae"]
     if has_option(script, "no_half_vae"):
         draft.set("run.vae_dtype", "same" if keeps_half else "fp32", "no_half_vae")
@@ -57,6 +57,21 @@ def _set_precision(draft: Draft, script: Script) -> str:
             return needed
     draft.set("run.weight_dtype", "fp32", "full_bf16")
     return "fp32"
+
+
+def _set_frozen_type(draft: Draft, script: Script, precision: str) -> None:
+    flags = [flag for flag in ("fp8_base", "fp8_base_unet") if draft.values[flag] and has_option(script, flag)]
+    if not flags or script.method != "adapter":
+        draft.set("run.frozen_dtype", "same", "mixed_precision")
+        if flags:
+            draft.note("fp8_base", f"has no effect in {script.name}.py, which trains all weights")
+        return
+    draft.set("run.frozen_dtype", "int8", *flags)
+    text = "int8 with a scale for each row takes as little memory as fp8, and is closer to the weights"
+    draft.note(flags[0], f"frozen weights are quantized to 8 bits: {text}")
+    if precision == "fp32":
+        remedy = "write --mixed_precision=bf16, too, or leave this out"
+        draft.refuse(flags[0], "needs --mixed_precision, as in the script", remedy, "E1017")
 
 
 def _set_memory(draft: Draft, script: Script) -> None:
@@ -157,9 +172,11 @@ def _set_validation(draft: Draft) -> None:
         return
     draft.set("data.holdout.fraction", share, "validation_split")
     units = {"validate_every_n_steps": "steps", "validate_every_n_epochs": "epochs"}
-    given = next((flag for flag in units if draft.values[flag] is not None), "validate_every_n_epochs")
-    if draft.check_bounds(given):
-        draft.set("run.validation.every", f"{draft.values[given] or 1} {units[given]}", given, "validation_split")
+    interval = next((flag for flag in units if draft.values[flag] is not None), "validate_every_n_epochs")
+    if draft.check_bounds(interval):
+        draft.set(
+            "run.validation.every", f"{draft.values[interval] or 1} {units[interval]}", interval, "validation_split"
+        )
     if draft.values["max_validation_steps"] is not None and draft.check_bounds("max_validation_steps"):
         images = draft.integer("max_validation_steps") * draft.integer("train_batch_size")
         draft.set("data.holdout.max_samples", images, "max_validation_steps", "train_batch_size")
