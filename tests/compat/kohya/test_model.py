@@ -80,6 +80,15 @@ def test_files(script: str, words: str, expected: dict[str, Any]) -> None:
         ("train_network", "--network_module=lycoris.kohya --network_args dora_wd=True", {"kind": "dora"}),
         ("flux_train_network", "--network_args train_blocks=single --network_train_unet_only",
          {"targets": ("denoiser/single_transformer_blocks.*",)}),
+        ("flux_train_network", "--network_train_unet_only --network_args train_single_block_indices=7,20-21 "
+         "train_double_block_indices=none",
+         {"targets": tuple(f"denoiser/single_transformer_blocks.{number}.*" for number in (7, 20, 21))}),
+        ("flux_train_network", "--network_train_unet_only --network_args single_dim=2 single_mod_dim=0 "
+         "train_blocks=single",
+         {"rank_pattern": {f"denoiser/single_transformer_blocks.*.{name}": 2
+                           for name in ("attn.to_[qkv]", "proj_mlp", "proj_out")}}),
+        ("sd3_train_network", "--network_train_unet_only --network_args train_block_indices=0-1",
+         {"targets": ("denoiser/transformer_blocks.0.*", "denoiser/transformer_blocks.1.*")}),
         ("sdxl_train_network", "--network_train_unet_only --network_dim=32 --network_alpha=16",
          {"rank": 32, "alpha": 16.0, "targets": ("denoiser/attention+mlp",)}),
     ],
@@ -104,6 +113,9 @@ def test_differences_of_adapters_are_noted() -> None:
     ("script", "words", "where", "code"),
     [
         ("flux_train", "--model_type=chroma", "--model_type", "E1018"),
+        ("train_network", "--network_args img_attn_dim=4", "--network_args", "E1018"),
+        ("flux_train_network", "--network_args train_block_indices=4", "--network_args", "E1018"),
+        ("flux_train_network", "--network_args train_single_block_indices=4-", "--network_args", "E1017"),
         ("train_db", "--stop_text_encoder_training=100", "--stop_text_encoder_training", "E1018"),
         ("train_network", "--network_module=networks.oft", "--network_module", "E1018"),
         ("sdxl_train", "--learning_rate=0", "--learning_rate", "E1018"),

@@ -32,12 +32,13 @@ NETWORK = (
         "block_dims", "block_alphas", "conv_block_dims", "conv_block_alphas")),
     *(waits(name, str, _BLOCK_RATES, "factors of 25 blocks") for name in (
         "down_lr_weight", "mid_lr_weight", "up_lr_weight", "block_lr_zero_threshold")),
-    *(waits(name, str, _KINDS, "a rank of these layers") for name in (
+    *(row(name, int, "model.adapter.rank_pattern", "a rank of these layers, 0 for none", least=0) for name in (
         "img_attn_dim", "txt_attn_dim", "img_mlp_dim", "txt_mlp_dim", "img_mod_dim", "txt_mod_dim", "single_dim",
-        "single_mod_dim", "in_dims", "context_attn_dim", "context_mlp_dim", "context_mod_dim", "x_attn_dim",
-        "x_mlp_dim", "x_mod_dim", "emb_dims", "network_reg_dims")),
-    *(waits(name, str, "adapters of chosen blocks", "numbers of blocks") for name in (
+        "single_mod_dim", "context_attn_dim", "context_mlp_dim", "context_mod_dim", "x_attn_dim", "x_mlp_dim",
+        "x_mod_dim")),
+    *(row(name, str, "model.adapter.targets", "numbers of blocks, like 0,3-5; all, or none") for name in (
         "train_double_block_indices", "train_single_block_indices", "train_block_indices")),
+    *(waits(name, str, _KINDS, "a rank of these layers") for name in ("in_dims", "emb_dims", "network_reg_dims")),
     waits("network_reg_lrs", str, "learning rates by name pattern", "pattern=rate"),
     waits("ggpo_beta", str, "GGPO", "noise of LoRA weights"),
     waits("ggpo_sigma", str, "GGPO", "noise of LoRA weights"),
@@ -84,6 +85,8 @@ def read_network_args(draft: Draft, rows: Sequence[Row]) -> dict[str, Any]:
         elif spec.outcome == "waits" and value != spec.default and not _OFF.fullmatch(text):
             message = f"{name} needs {spec.feature}, which Mezzotint does not have yet"
             draft.refuse("network_args", message, "leave it out")
+        elif spec.least is not None and isinstance(value, (int, float)) and value < spec.least:
+            draft.refuse("network_args", f"{name} must be {spec.least} or more, got {value}", code="E1017")
         else:
             values[name] = value
     return values

@@ -9,6 +9,7 @@ from typing import Any
 from mezzotint.compat.kit.caption_templates import SENTENCES
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kohya._arguments import LYCORIS, NETWORK, read_network_args
+from mezzotint.compat.kohya._layers import INDICES, KINDS, choose_layers
 from mezzotint.compat.kohya._rows import has_option
 from mezzotint.compat.kohya._scripts import Script
 from mezzotint.errors import did_you_mean
@@ -264,15 +265,34 @@ def _set_layers(draft: Draft, script: Script, parts: list[str], arguments: dict[
     if is_lycoris and _PRESETS[arguments["preset"]]:
         layers = _PRESETS[arguments["preset"]]
         encoder_layers = "attention" if layers == "attention" else encoder_layers
-    blocks = {"double": "transformer_blocks.*", "single": "single_transformer_blocks.*"}
-    layers = blocks.get(arguments.get("train_blocks", "all"), layers)
-    targets = [f"{part}/{layers if part == 'denoiser' else encoder_layers}" for part in parts]
+    chosen = [] if is_lycoris or "denoiser" not in parts else _choose_layers(draft, script, arguments)
+    targets = chosen or ([f"denoiser/{layers}"] if "denoiser" in parts else [])
+    targets += [f"{part}/{encoder_layers}" for part in parts if part != "denoiser"]
     draft.set("model.adapter.targets", targets, "network_args", *_flags_of_parts(script))
     if has_convolutions and layers == "all" and "denoiser" in parts:
         _set_convolutions(draft, arguments, is_lycoris=is_lycoris)
     if script.is_flow and not arguments.get("split_qkv"):
         text = "queries, keys and values have an adapter each, as with split_qkv=True; in the script, they share one"
         draft.note("network_args", text)
+
+
+def _choose_layers(draft: Draft, script: Script, arguments: dict[str, Any]) -> list[str]:
+    """The denoiser's layers that arguments choose by kind or block, with their ranks; [] for all."""
+    family = script.family if script.is_flow else ""
+    for name in (*(name for kinds in KINDS.values() for name in kinds), *(n for one in INDICES.values() for n in one)):
+        known = {**KINDS.get(family, {}), **INDICES.get(family, {})}
+        if arguments[name] is not None and name not in known:
+            draft.refuse("network_args", f"{name} is for another model than {script.name}.py trains", "leave it out")
+    if not family:
+        return []
+    try:
+        targets, ranks = choose_layers(family, arguments)
+    except ValueError as error:
+        draft.refuse("network_args", f"numbers of blocks {error}", code="E1017")
+        return []
+    if ranks:
+        draft.set("model.adapter.rank_pattern", ranks, "network_args")
+    return targets
 
 
 def _set_convolutions(draft: Draft, arguments: dict[str, Any], *, is_lycoris: bool) -> None:
