@@ -219,6 +219,15 @@ def test_what_a_file_replaces_is_noted() -> None:
     assert "has no folder of images that are not class images" in problems(only)[0].message
 
 
+def test_images_count_once_in_a_data_set() -> None:
+    one = ["image_dir = 'a'\nnum_repeats = 2", "image_dir = 'a'\nnum_repeats = 3"]
+    file = write("resolution = 512", ("", one))
+    assert settings(file)["data.repeats"] == 2.0
+    assert "datasets.0.subsets.1 in data.toml is left out: its data set has the same images already" in notes(file)
+    file = write("resolution = 512", ("", one[:1]), ("", one[1:]))
+    assert [entry["repeats"] for entry in settings(file)["data.sets"]] == [2.0, 3.0]
+
+
 def test_other_attributes_have_no_effect() -> None:
     file = write("resolution = 512\ncustom_attributes = {note = 'x'}", ("", ["image_dir = 'a'"]))
     assert settings(file)["data.path"] == "a"

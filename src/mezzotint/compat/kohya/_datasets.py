@@ -147,11 +147,17 @@ def _read_sets(draft: Draft, contents: DatasetFile) -> list[ImageFolder]:
     """The sets of a file; problems are added to the draft."""
     assert contents.file is not None
     file, sets = contents.file, []
+    read: set[tuple[int, str]] = set()
     for subset in contents.subsets:
         where = file.where(subset.key_path)
         if subset.integer("num_repeats") < 1:
             draft.note("dataset_config", f"{where} is left out: num_repeats is {subset.integer('num_repeats')}")
             continue
+        identity = (subset.number, subset.text("metadata_file") or subset.text("image_dir"))
+        if identity in read:
+            draft.note("dataset_config", f"{where} is left out: its data set has the same images already")
+            continue
+        read.add(identity)
         for key, feature in _find_awaited(subset).items():
             key_path = subset.sources.get(key)
             if key_path is not None:  # others are refused by their rows
