@@ -51,7 +51,12 @@ def test_argument_that_asks_for_nothing_is_accepted(word: str) -> None:
          "mean loha?"),
         (["--optimizer_args", "weight_decays=0.1"], "E1016", "unknown argument weight_decays"),
         (["--optimizer_args", "weight_decay=lots"], "E1017",
-         "weight_decay must be a number, True, False, None or a list of them, got lots"),
+         "weight_decay must be a number, got lots"),
+        (["--optimizer_args", "betas=0.9"], "E1017", "betas must be two numbers, got 0.9"),
+        (["--optimizer_args", "eps=True"], "E1017", "eps must be a number, got True"),
+        (["--optimizer_type=Prodigy", "--optimizer_args", "decouple=1"], "E1017",
+         "decouple must be True or False, got 1"),
+        (["--optimizer_type=Adafactor", "--optimizer_args", "eps=1"], "E1017", "eps must be two numbers, got 1"),
     ],
 )  # fmt: skip
 def test_wrong_argument_is_named(words: list[str], code: str, message: str) -> None:

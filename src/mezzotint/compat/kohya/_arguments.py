@@ -15,6 +15,8 @@ _BLOCKS = "ranks by block"
 _BLOCK_RATES = "learning rates by block"
 _KINDS = "ranks by kind of layer"
 _LYCORIS = "of lycoris.kohya (unverified)"
+_NOTHING = object()
+_HUGE = 1e300
 _OFF = re.compile(r"None|False|false|0*\.?0*")
 
 # fmt: off
@@ -93,15 +95,30 @@ def read_network_args(draft: Draft, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def read_optimizer_args(draft: Draft, known: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of `optimizer_args` by name; Python literals. known: the names that the optimizer has."""
+    """The values of `optimizer_args` by name; Python literals. known: the optimizer's defaults by name, of the same
+    types; None for a number that may be left out."""
     values: dict[str, Any] = {}
     for name, text in _read_pairs(draft, "optimizer_args", known):
         try:
-            values[name] = ast.literal_eval(text)
+            value = ast.literal_eval(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
-            message = f"{name} must be a number, True, False, None or a list of them, got {text[:40]}"
-            draft.refuse("optimizer_args", message, f"write it like {name}=0.1", "E1017")
+            value = _NOTHING
+        if _is_like(value, known[name]):
+            values[name] = value
+        else:
+            shown = "True or False" if isinstance(known[name], bool) else "a number"
+            shown = "two numbers" if isinstance(known[name], tuple) else shown
+            draft.refuse("optimizer_args", f"{name} must be {shown}, got {text[:40]}", code="E1017")
     return values
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a value has the type of a default, and is finite."""
+    if isinstance(default, tuple):
+        return isinstance(value, (tuple, list)) and len(value) == 2 and all(_is_like(one, 0.0) for one in value)
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and isinstance(default, bool)
+    return (value is None and default is None) or (isinstance(value, (int, float)) and abs(value) < _HUGE)
 
 
 def _read_pairs(draft: Draft, flag: str, known: Mapping[str, Any]) -> list[tuple[str, str]]:
