@@ -219,6 +219,20 @@ def test_what_a_file_replaces_is_noted() -> None:
     assert "has no folder of images that are not class images" in problems(only)[0].message
 
 
+def test_images_count_once_in_a_data_set() -> None:
+    one = ["image_dir = 'a'\nnum_repeats = 2", "image_dir = 'a'\nnum_repeats = 3"]
+    file = write("resolution = 512", ("", one))
+    assert settings(file)["data.repeats"] == 2.0
+    assert "datasets.0.subsets.1 in data.toml is left out: its data set has the same images already" in notes(file)
+    file = write("resolution = 512", ("", one[:1]), ("", one[1:]))
+    assert [entry["repeats"] for entry in settings(file)["data.sets"]] == [2.0, 3.0]
+
+
+def test_other_attributes_have_no_effect() -> None:
+    file = write("resolution = 512\ncustom_attributes = {note = 'x'}", ("", ["image_dir = 'a'"]))
+    assert settings(file)["data.path"] == "a"
+
+
 def test_templates_of_learned_tokens_keep_their_alternatives() -> None:
     words = ("--script=train_textual_inversion", "--token_string=zxc", "--init_word=cat", "--use_object_template")
     values = settings(*words, *LINE)
@@ -234,6 +248,9 @@ def test_templates_of_learned_tokens_keep_their_alternatives() -> None:
         ("resolution = 512\ncaption_dropout_rate = 2", "general.caption_dropout_rate"),
         ("resolution = 512\ncaption_extension = 'txt'", "general.caption_extension"),
         ("batch_size = 2", "datasets.0.resolution"),
+        ("resolution = 512\nface_crop_aug_range = [1.0, 2.0]", "general.face_crop_aug_range"),
+        ("resolution = 512\ncustom_attributes.diff_output_preservation = true", "general.custom_attributes"),
+        ("resolution = 512\ncustom_attributes = 3", "general.custom_attributes"),
     ],
 )
 def test_impossible_values_of_a_file_are_named(general: str, where: str) -> None:

@@ -113,6 +113,15 @@ def test_keys_of_the_gui(changes: dict[str, Any], path: str, expected: Any) -> N
     assert translate({**LORA, **changes}).get(path) == expected
 
 
+def test_keys_of_one_family_act_for_it_only() -> None:
+    tree = {**LORA, "clip_l": "clip.safetensors", "sd3_clip_l": "other.safetensors", "model_prediction_type": "raw"}
+    assert translate({**tree, "LoRA_type": "Flux1"})["model.over"] == ["clip.safetensors"]
+    assert translate({**LORA, "sd3_clip_l": "other.safetensors", "sd3_checkbox": True})["model.over"] == [
+        "other.safetensors"
+    ]
+    assert "model.over" not in translate(tree)
+
+
 def test_finetuning_tab_has_a_metadata_file_and_buckets() -> None:
     tree = {**COMMON, "train_dir": "./work/", "caption_metadata_filename": "cap.json", "image_folder": "pictures",
             "latent_metadata_filename": "lat.json", "use_latent_files": "No", "dataset_repeats": "4",
@@ -207,4 +216,4 @@ def test_tables_name_existing_options_and_scripts() -> None:
     assert {name for names in keys.SCRIPTS.values() for name in names.values()} <= SCRIPTS.keys()
     arguments = {key for _, _, always, optional in keys.ADAPTERS.values() for key in (*always, *optional)}
     assert arguments <= keys.ELSEWHERE
-    assert {*keys.RENAMED, *keys.ELSEWHERE} >= keys.UNVERIFIED
+    assert {*keys.RENAMED, *keys.FAMILY_RENAMED, *keys.ELSEWHERE} >= keys.UNVERIFIED

@@ -110,8 +110,9 @@ def test_options_that_differ_are_those_of_the_first_prompt() -> None:
         ("a --fs 3", (), "a flow shift of single prompts (flow_shift)"),
         ("a --cn x.png", (), "control images (controlnet_image)"),
         ("a --zz 3", (), "prompts.txt line 1: --zz 3 is dropped"),
-        ("a --g 2", FLUX, "guidance scale is --l"),
-        ("(a:1.2)", (), "weights such as (word:1.2)"),
+        ("a --l 2", FLUX, "scale (--l) is classifier-free guidance"),
+        ("a --g 2", (), "guidance_scale (--g) is for FLUX.1"),
+        ("(a:1.2)", (), "brackets and weights such as (word:1.2)"),
         ("a", ("--sample_sampler=dpmsolver",), "dpmsolver++ is used"),
         ("a", (*FLUX, "--sample_sampler=heun"), "sampled with Euler"),
         ("a", ("--sample_every_n_steps=5",), "has no effect with --sample_every_n_epochs"),
@@ -163,6 +164,12 @@ def test_malformed_files_are_refused(name: str, content: str | None, message: st
 
 def test_intervals_below_one_are_refused() -> None:
     assert problems(*LINE, write("a"), "--sample_every_n_steps=0")[0].code == "E1017"
+
+
+def test_guidance_of_flux_is_its_own_option() -> None:
+    assert sampled(*FLUX, write("a --g 2 --l 4"))["guidance"] == [2.0]
+    assert "prompt_file" not in sampled(*FLUX, write("a --l 4"))
+    assert sampled(*FLUX, write("a --w 512"))["prompt_file"] == "prompts.txt"
 
 
 def test_prompts_of_a_line_are_read_as_those_of_a_file() -> None:

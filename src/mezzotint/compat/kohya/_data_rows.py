@@ -10,7 +10,9 @@ EPOCHS = "caption dropout by epochs"
 WARM_UP = "tag warm-up"
 COLORS = "color augmentation"
 SPLITS = "validation splits of single data sets"
+PRESERVATION = "differential output preservation"
 """Features that options wait for."""
+NO_FACES = "crops around faces are not supported; crop the images beforehand"
 
 SAMPLERS = {
     "ddim": "ddim", "pndm": "pndm", "lms": "lms", "euler": "euler", "euler_a": "euler-a", "heun": "heun",
@@ -76,7 +78,7 @@ _IMAGES = (
     row("flip_aug", False, "data.flip", "half of the visits are mirrored"),
     row("random_crop", False, "data.crop", "instead of the middle"),
     waits("color_aug", False, COLORS, "random changes of color"),
-    refused("face_crop_aug_range", str, "crops around faces are not supported; crop the images beforehand"),
+    refused("face_crop_aug_range", str, NO_FACES),
     row("alpha_mask", False, "data.mask.source data.mask.mean", "the alpha channel weights the loss"),
     row("masked_loss", False, "data.mask.source data.mask.mean",
         "mask files weight the loss, in conditioning_data_dir of a data set file"),

@@ -27,8 +27,15 @@ def _resolution(raw: Any) -> Value:
     return ",".join(map(str, values))
 
 
+def _attributes(raw: Any) -> Value:
+    """The attribute that changes training, if it is on. Raises ValueError."""
+    if not isinstance(raw, dict):
+        raise ValueError(f"must be a table, got {raw!r:.40}")
+    return "diff_output_preservation" if raw.get("diff_output_preservation") else None
+
+
 def _anything(raw: Any) -> Value:
-    return None
+    return repr(raw)
 
 
 def _specs(form: Form, names: str, **more: Any) -> dict[str, Spec]:
@@ -41,7 +48,8 @@ _OF_IMAGES = {
     **_specs("number", "token_warmup_step"),
     **_specs("text", "keep_tokens_separator secondary_separator caption_separator caption_prefix caption_suffix"),
     **_specs("text", "resize_interpolation", choices=tuple(FILTERS)),
-    **_specs("text", "face_crop_aug_range custom_attributes", from_json=_anything),
+    **_specs("text", "face_crop_aug_range", from_json=_anything),
+    **_specs("text", "custom_attributes", from_json=_attributes),
 }
 _OF_DROPOUT = {
     **_specs("whole", "caption_dropout_every_n_epochs"),

@@ -7,7 +7,16 @@ from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.setting_files import SettingsFile
-from mezzotint.compat.kohya._data_rows import BOUNDS, COLORS, EPOCHS, SEPARATORS, SPLITS, WARM_UP
+from mezzotint.compat.kohya._data_rows import (
+    BOUNDS,
+    COLORS,
+    EPOCHS,
+    NO_FACES,
+    PRESERVATION,
+    SEPARATORS,
+    SPLITS,
+    WARM_UP,
+)
 from mezzotint.compat.kohya._dataset_file import DEFAULTS, DatasetFile, Subset, fall_back, read_dataset_file
 from mezzotint.compat.kohya._scripts import Script
 from mezzotint.compat.kohya._subsets import ImageFolder, read_subset, splits_tags
@@ -22,6 +31,7 @@ _AWAITED = {
     "secondary_separator": SEPARATORS,
     "caption_dropout_every_n_epochs": EPOCHS,
     "token_warmup_step": WARM_UP,
+    "custom_attributes": PRESERVATION,
 }
 """Keys of data set files that wait for a feature."""
 _AWAITED_IN_TAGS = ("caption_separator", "keep_tokens_separator")
@@ -137,11 +147,17 @@ def _read_sets(draft: Draft, contents: DatasetFile) -> list[ImageFolder]:
     """The sets of a file; problems are added to the draft."""
     assert contents.file is not None
     file, sets = contents.file, []
+    read: set[tuple[int, str]] = set()
     for subset in contents.subsets:
         where = file.where(subset.key_path)
         if subset.integer("num_repeats") < 1:
             draft.note("dataset_config", f"{where} is left out: num_repeats is {subset.integer('num_repeats')}")
             continue
+        identity = (subset.number, subset.text("metadata_file") or subset.text("image_dir"))
+        if identity in read:
+            draft.note("dataset_config", f"{where} is left out: its data set has the same images already")
+            continue
+        read.add(identity)
         for key, feature in _find_awaited(subset).items():
             key_path = subset.sources.get(key)
             if key_path is not None:  # others are refused by their rows
@@ -150,6 +166,8 @@ def _read_sets(draft: Draft, contents: DatasetFile) -> list[ImageFolder]:
         if subset.number_of("network_multiplier") != 1.0:
             key_path = subset.sources["network_multiplier"]
             draft.problems.append(file.problem(key_path, "other multipliers than 1 are not supported", "leave it out"))
+        if key_path := subset.sources.get("face_crop_aug_range"):
+            draft.problems.append(file.problem(key_path, NO_FACES))
         metadata, folder = subset.text("metadata_file"), subset.text("image_dir")
         if not folder:
             folder = metadata.replace("\\", "/").rpartition("/")[0] or "."

@@ -157,7 +157,7 @@ class _Translator:
             self._add("sdpa", True, "xformers")
         if self._is_on("use_wandb"):
             self._add("log_with", "wandb", "use_wandb")
-        if str(self.tree.get("max_token_length", "")) in ("150", "225"):
+        if str(self.tree.get("max_token_length", "")) in ("150", "225") and not script.is_flow:
             self._add("max_token_length", self.tree["max_token_length"])
         lines = [line.strip() for line in str(self.tree.get("sample_prompts") or "").splitlines()]
         if prompts := [line for line in lines if line and not line.startswith("#")]:
@@ -196,6 +196,8 @@ class _Translator:
             if is_given:
                 name = keys.ARGUMENT_NAMES.get(key, key) if module == "lycoris.kohya" else key
                 arguments[name] = str(value)
+        if self._is_on("train_lora_ggpo"):
+            arguments |= {key: str(self.tree[key]) for key in ("ggpo_sigma", "ggpo_beta") if key in self.tree}
         if arguments:
             self._add("network_args", [f"{name}={value}" for name, value in arguments.items()], "LoRA_type")
         self._add_adapter_rates()

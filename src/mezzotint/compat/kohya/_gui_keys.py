@@ -37,20 +37,24 @@ RENAMED = {
     "image_folder": "train_data_dir",
     "lora_network_weights": "network_weights",
     "lowvram": "lowram",
-    "sdxl_no_half_vae": "no_half_vae",
-    "flux_fused_backward_pass": "fused_backward_pass",
-    "sd3_fused_backward_pass": "fused_backward_pass",
-    "sd3_clip_l": "clip_l",
-    "sd3_t5xxl": "t5xxl",
-    "sd3_text_encoder_batch_size": "text_encoder_batch_size",
-    "sd3_enable_scaled_pos_embed": "enable_scaled_pos_embed",
 }
 """Options of keys with other names."""
 FAMILY_RENAMED = {
-    f"{prefix}_cache_text_encoder_outputs{end}": (family, f"cache_text_encoder_outputs{end}")
-    for prefix, family in (("sdxl", "sdxl"), ("flux1", "flux"), ("sd3", "sd3"))
-    for end in ("", "_to_disk")
-}
+    **{
+        f"{prefix}_cache_text_encoder_outputs{end}": (family, f"cache_text_encoder_outputs{end}")
+        for prefix, family in (("sdxl", "sdxl"), ("flux1", "flux"), ("sd3", "sd3"))
+        for end in ("", "_to_disk")
+    },
+    **{
+        f"sd3_{option}": ("sd3", option)
+        for option in (
+            "fused_backward_pass", "clip_l", "t5xxl", "text_encoder_batch_size", "enable_scaled_pos_embed",
+            "clip_l_dropout_rate", "t5_dropout_rate", "disable_mmap_load_safetensors",
+        )
+    },
+    "flux_fused_backward_pass": ("flux", "fused_backward_pass"),
+    "sdxl_no_half_vae": ("sdxl", "no_half_vae"),
+}  # fmt: skip
 """(family, option) of keys that act for one family."""
 
 UNSET_AT_ZERO = _names(
@@ -78,21 +82,18 @@ ELSEWHERE = _names(
     "lr_warmup_steps noise_offset_type xformers unet_lr text_encoder_lr t5xxl_lr sample_prompts additional_parameters "
     "use_wandb template train_dir caption_metadata_filename latent_metadata_filename use_latent_files "
     "stop_text_encoder_training stop_text_encoder_training_pct multi_gpu num_processes num_machines "
-    "max_token_length train_t5xxl"
+    "max_token_length train_t5xxl train_lora_ggpo ggpo_sigma ggpo_beta"
 )
 """Keys that other functions read."""
 
 ONLY_GUI = _names(
     "model_list save_as_bool headless print_only gpu_ids num_cpu_threads_per_process main_process_port dynamo_mode "
     "dynamo_use_dynamic dynamo_use_fullgraph extra_accelerate_launch_args create_caption create_buckets full_path "
-    "batch_size dynamo_backend save_as file_path"
+    "batch_size dynamo_backend save_as file_path training_preset"
 )
 """Keys that change nothing in training: they start the script, or belong to windows of the GUI."""
 
-UNVERIFIED = _names(
-    "t5xxl_lr sd3_clip_l sd3_t5xxl sd3_enable_scaled_pos_embed flux_fused_backward_pass sd3_fused_backward_pass "
-    "enable_all_linear lr_warmup_steps loraplus_lr_ratio"
-)
+UNVERIFIED = frozenset(("t5xxl_lr", "flux_fused_backward_pass", "train_lora_ggpo"))
 """Keys whose meaning is known from memory only."""
 
 _KOHYA = (

@@ -23,7 +23,7 @@ _SIDE = 512
 _LEAST_SIDE = 64
 _NEVER = "1000000 epochs"
 """An interval of which only step 0 is reached."""
-_WEIGHTED = re.compile(r"[(\[][^()\[\]]+:\s*\d*\.?\d+\)")
+_WEIGHTED = re.compile(r"(?<!\\)[(\[]")
 
 _OPTIONS = {
     "w": "width", "h": "height", "d": "seed", "s": "sample_steps", "l": "scale", "g": "guidance_scale",
@@ -47,16 +47,21 @@ _PLAIN = frozenset(("prompt", "negative_prompt", "width", "height", "seed", "sam
 
 @dataclass(frozen=True, slots=True)
 class _Defaults:
-    """What the scripts sample with unless a prompt has it. cell: sides are rounded down to multiples of it."""
+    """What the scripts sample with unless a prompt has it. cell: sides are rounded down to multiples of it. key: of the
+    guidance scale."""
 
     steps: int
     guidance: float
     cell: int = 8
+    key: str = "scale"
 
 
 _DEFAULTS = {
-    "sd": _Defaults(30, 7.5), "sdxl": _Defaults(30, 7.5), "sd3": _Defaults(30, 7.5, 16), "flux": _Defaults(20, 3.5, 16),
-}  # fmt: skip
+    "sd": _Defaults(30, 7.5),
+    "sdxl": _Defaults(30, 7.5),
+    "sd3": _Defaults(30, 7.5, 16),
+    "flux": _Defaults(20, 3.5, 16, "guidance_scale"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +172,9 @@ def _parse(kind: type, text: str) -> Any:
     """A value of an option, None if it is none. Text after a number is not read, as in the scripts."""
     if kind is str:
         return text or None
-    found = re.match(r"\d{1,18}" if kind is int else r"\d{0,9}\.?\d{0,9}", text)
+    match = re.match(r"\d{1,18}" if kind is int else r"\d{0,9}\.?\d{0,9}", text)
     try:
-        return kind(found[0]) if found else None
+        return kind(match[0]) if match else None
     except ValueError:
         return None
 
@@ -225,7 +230,8 @@ def _size(prompt: SamplePrompt, cell: int) -> tuple[int, int]:
 
 def _is_readable(name: str, prompts: list[SamplePrompt], defaults: _Defaults) -> bool:
     """Whether Mezzotint reads a file itself with the same result."""
-    if any(prompt.options.keys() - _PLAIN for prompt in prompts) or Path(name).suffix.lower() in (".toml", ".json"):
+    plain = _PLAIN if defaults.key == "scale" else _PLAIN - {"scale"}
+    if any(prompt.options.keys() - plain for prompt in prompts) or Path(name).suffix.lower() in (".toml", ".json"):
         return False
     for prompt in prompts:
         if _size(prompt, defaults.cell) != tuple(prompt.options.get(key, _SIDE) for key in ("width", "height")):
@@ -242,7 +248,7 @@ def _set_common(draft: Draft, prompts: list[SamplePrompt], defaults: _Defaults, 
         "sample.size": ("sizes", lambda one: list(_size(one, defaults.cell))),
         "sample.seed": ("seeds", lambda one: one.options.get("seed", -1)),
         "sample.steps": ("steps", lambda one: one.options.get("sample_steps", defaults.steps)),
-        "sample.guidance": ("scales", lambda one: [float(one.options.get("scale", defaults.guidance))]),
+        "sample.guidance": ("scales", lambda one: [float(one.options.get(defaults.key, defaults.guidance))]),
         "sample.negative_prompt": ("negative prompts", lambda one: one.options.get("negative_prompt", "")),
     }
     for path, (name, value_of) in values.items():
@@ -273,8 +279,10 @@ def _note_unused(draft: Draft, script: Script, prompts: list[SamplePrompt], flag
     for key, words in _UNUSED.items():
         if any(key in prompt.options for prompt in prompts):
             draft.note(flag, f"{words} ({key}) have no effect on previews")
-    if any(prompt.options.get("guidance_scale", 1.0) != 1.0 for prompt in prompts):
-        which = "is not used for FLUX.1, whose guidance scale is --l" if script.family == "flux" else "is not used"
-        draft.note(flag, f"guidance_scale (--g) {which}")
-    if any(_WEIGHTED.search(prompt.text) for prompt in prompts):
-        draft.note(flag, "weights such as (word:1.2) are read as text")
+    if script.family == "flux" and any(prompt.options.get("scale", 1.0) != 1.0 for prompt in prompts):
+        text = "is classifier-free guidance (before July 2025 it was what --g is now), which FLUX.1 does not have here"
+        draft.note(flag, f"scale (--l) {text}")
+    if script.family != "flux" and any("guidance_scale" in prompt.options for prompt in prompts):
+        draft.note(flag, "guidance_scale (--g) is for FLUX.1")
+    if not script.is_flow and any(_WEIGHTED.search(prompt.text) for prompt in prompts):
+        draft.note(flag, "brackets and weights such as (word:1.2) are read as text")
