@@ -17,7 +17,7 @@ MODEL = (
     row("config_file", str, "model.path", "a TOML file of these options, also in sections and without its suffix; the "
         "command line overrides it"),
     refused("output_config", False, "writes a settings file and trains nothing; use translate instead of train"),
-    row("pretrained_model_name_or_path", str, "model.path", "a folder in diffusers' layout, or a single file"),
+    row("pretrained_model_name_or_path", str, "model.path", "a folder in diffusers' layout, a single file or a hub id"),
     row("vae", str, "model.vae", "an autoencoder that replaces the model's"),
     ignored("v2", False, "Stable Diffusion 2.x is recognised by its files"),
     row("v_parameterization", False, "model.prediction", "v; without it epsilon, whatever the model's files say"),
