@@ -122,3 +122,10 @@ def test_arbitrary_words_do_not_crash_the_reader(words: list[str]) -> None:
     cleaned, _ = reading.drop_continuation_signs(words)
     parsed = reading.parse(launchers.strip_launcher(cleaned, SCRIPTS).arguments, SPECS)
     assert set(parsed.values) <= set(SPECS)
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "-9223372036854775808"])
+def test_huge_integer_is_refused(text: str) -> None:
+    value, problem = reading.value_of(Spec(flag="seed", form="whole"), [text])
+    assert value is None
+    assert problem.startswith("must be below 2^63, got '")

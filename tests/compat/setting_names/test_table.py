@@ -95,7 +95,7 @@ def test_misspelled_name_in_a_section_is_found(written: str, meant: str) -> None
         (["train", "--gradient_checkpointing", "mini"], "write run.gradient_checkpointing.enabled=true\n"),
         (["train", "mini", "--train_text_encoder"], "write model.train=[denoiser, text_encoder]"),
         (["bench", "mini", "--learning_rate", "2"], "mezzotint bench has no option --learning_rate; write optim.lr=2"),
-        (["train", "--as", "kohya", "--", "--x=1"], "commands of kohya are not supported yet"),
+        (["train", "--as", "sd-scripts", "--", "--x=1"], "commands of sd-scripts are read by --as kohya"),
         (["translate", "--as", "OneTrainer", "--", "--x=1"], "commands of OneTrainer are not supported yet"),
     ],
 )

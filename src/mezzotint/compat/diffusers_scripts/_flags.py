@@ -1,8 +1,6 @@
-"""The flags of all scripts, a row for each: which scripts have it (see `Script.is_one_of`), its default, the settings
-that it decides, and a remark. Defaults that differ from script to script are in the scripts' entries (`_scripts.py`).
-
-A `mapped` row translates a flag completely; the settings of other rows (`row`) are computed in `_steps.py`.
-"""
+"""The flags of all scripts, a row for each: which scripts have it (see `ExampleScript.is_one_of`), its default, the
+settings that it decides, and a remark. Defaults that differ from script to script are in the scripts' entries
+(`_scripts.py`)."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mezzotint.compat.diffusers_scripts._scripts import Script
-from mezzotint.compat.diffusers_scripts._sentences import SENTENCES
+from mezzotint.compat.diffusers_scripts._scripts import ExampleScript
 from mezzotint.compat.kit import timestep_bias
+from mezzotint.compat.kit.caption_templates import SENTENCES
 from mezzotint.compat.kit.dialect import FileTable, Row, ignored, mapped, refused, row
 
 PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
@@ -388,7 +386,7 @@ BNB_FILE = FileTable(
 """Keys of the file of --bnb_quantization_config_path."""
 
 
-def flags_of(script: Script) -> tuple[Row, ...]:
+def flags_of(script: ExampleScript) -> tuple[Row, ...]:
     """The rows of a script's flags, with the script's defaults."""
     rows = [one for selector, one in FLAGS if script.is_one_of(selector)]
     return tuple(replace(one, default=script.defaults.get(one.flag, one.default)) for one in rows)

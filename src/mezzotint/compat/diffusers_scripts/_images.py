@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mezzotint.compat.diffusers_scripts._scripts import Script
-from mezzotint.compat.diffusers_scripts._sentences import SENTENCES
+from mezzotint.compat.diffusers_scripts._scripts import ExampleScript
+from mezzotint.compat.kit.caption_templates import SENTENCES
 from mezzotint.compat.kit.dialect import Draft, bucket_step
 
 _FLOW_CELL = 16
@@ -12,7 +12,7 @@ _RATIOS = ((1, 1), (4, 5), (5, 4), (2, 3), (3, 2), (3, 4), (4, 3), (9, 16), (16,
 """Aspect ratios, width to height, of the scripts' default buckets."""
 
 
-def compute_data(draft: Draft, script: Script) -> None:
+def compute_data(draft: Draft, script: ExampleScript) -> None:
     """Sets the section `data`, and the length of the run."""
     match script.data:
         case "captions":
@@ -84,7 +84,7 @@ def _set_repeats(draft: Draft) -> None:
         draft.set("data.repeats", float(draft.integer("repeats")), "repeats")
 
 
-def _set_sizes(draft: Draft, script: Script) -> None:
+def _set_sizes(draft: Draft, script: ExampleScript) -> None:
     """Sets crops to squares, or to shapes of about as many pixels."""
     cell = _FLOW_CELL if script.is_flow else 8
     side = draft.integer("resolution")
@@ -150,7 +150,7 @@ def _note_encoding(draft: Draft) -> None:
         )
 
 
-def _set_caches(draft: Draft, script: Script) -> None:
+def _set_caches(draft: Draft, script: ExampleScript) -> None:
     """Sets caches: captions are encoded before the training, and images if a flag requests it."""
     flags = ("train_text_encoder",) if "train_text_encoder" in draft.rows else ()
     draft.set("data.cache.text", not draft.values.get("train_text_encoder"), *flags)

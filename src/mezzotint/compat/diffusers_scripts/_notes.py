@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mezzotint.compat.diffusers_scripts._scripts import Script
+from mezzotint.compat.diffusers_scripts._scripts import ExampleScript
 from mezzotint.compat.kit.dialect import Draft
 
 
 class Remark(NamedTuple):
-    """A note about a flag. scripts: a selector, see `Script.is_one_of`. text: with names of flags in braces. when: the
-    condition; by default, the flag is given or on."""
+    """A note about a flag. scripts: a selector, see `ExampleScript.is_one_of`. text: with names of flags in braces.
+    when: the condition; by default, the flag is given or on."""
 
     scripts: str
     flag: str
@@ -92,7 +92,7 @@ REMARKS = (
 )  # fmt: skip
 
 
-def note_differences(draft: Draft, script: Script) -> None:
+def note_differences(draft: Draft, script: ExampleScript) -> None:
     """Adds the notes whose conditions a command meets."""
     for one in REMARKS:
         if script.is_one_of(one.scripts) and (one.when(draft) if one.when else draft.values[one.flag]):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
+class ExampleScript:
     """A training script.
 
     name: of its dialect, without "diffusers-". file: the script. about: what it trains. family: of its models. data:
@@ -62,50 +62,50 @@ _TOKEN = {"output_dir": "text-inversion-model", "max_train_steps": 5000, "mixed_
 _ATTENTION = "to_k to_q to_v to_out.0"
 
 SCRIPTS = (
-    Script(
+    ExampleScript(
         name="sd", file="train_text_to_image.py", about="Stable Diffusion 1.x and 2.x",
         family="sd", data="captions", mode="weights", project="text2image-fine-tune", preview=(20, 7.5),
         defaults={"output_dir": "sd-model-finetuned", "validation_epochs": 5}, published_loss=0.0456,
     ),
-    Script(
+    ExampleScript(
         name="sdxl", file="train_text_to_image_sdxl.py", about="SDXL",
         family="sdxl", data="captions", mode="weights", project="text2image-fine-tune-sdxl", preview=(25, 5.0),
         defaults={"output_dir": "sdxl-model-finetuned", "resolution": 1024},
         encodes_first=True,
     ),
-    Script(
+    ExampleScript(
         name="lora", file="train_text_to_image_lora.py", about="LoRA of Stable Diffusion 1.x and 2.x",
         family="sd", data="captions", mode="adapter", project="text2image-fine-tune", preview=(30, 7.5),
         defaults={"output_dir": "sd-model-finetuned-lora"},
     ),
-    Script(
+    ExampleScript(
         name="lora-sdxl", file="train_text_to_image_lora_sdxl.py", about="LoRA of SDXL",
         family="sdxl", data="captions", mode="adapter", project="text2image-fine-tune", preview=(25, 5.0),
         defaults={"output_dir": "sd-model-finetuned-lora", "resolution": 1024},
     ),
-    Script(
+    ExampleScript(
         name="dreambooth", file="train_dreambooth.py", about="a subject by all weights of Stable Diffusion 1.x and 2.x",
         family="sd", data="subject", mode="weights", project="dreambooth", preview=(25, 7.5),
         defaults={**_SUBJECT, "output_dir": "dreambooth-model", "learning_rate": 5e-6},
     ),
-    Script(
+    ExampleScript(
         name="dreambooth-lora", file="train_dreambooth_lora.py",
         about="a subject as a LoRA of Stable Diffusion 1.x and 2.x",
         family="sd", data="subject", mode="adapter", project="dreambooth-lora", preview=(25, 7.5),
         defaults={**_SUBJECT, "output_dir": "lora-dreambooth-model", "learning_rate": 5e-4},
     ),
-    Script(
+    ExampleScript(
         name="dreambooth-lora-sdxl", file="train_dreambooth_lora_sdxl.py", about="a subject as a LoRA of SDXL",
         family="sdxl", data="subject", mode="adapter", project="dreambooth-lora-sd-xl", preview=(25, 5.0),
         defaults={**_SUBJECT, "output_dir": "lora-dreambooth-model", "resolution": 1024, "adam_weight_decay": 1e-4},
     ),
-    Script(
+    ExampleScript(
         name="dreambooth-sd3", file="train_dreambooth_sd3.py",
         about="a subject by all weights of Stable Diffusion 3 and 3.5",
         family="sd3", data="subject", mode="weights", project="dreambooth-sd3",
         defaults={**_FLOW, "output_dir": "sd3-dreambooth", "max_sequence_length": 77},
     ),
-    Script(
+    ExampleScript(
         name="dreambooth-lora-sd3", file="train_dreambooth_lora_sd3.py",
         about="a subject as a LoRA of Stable Diffusion 3 and 3.5",
         family="sd3", data="subject", mode="adapter", project="dreambooth-sd3-lora",
@@ -114,12 +114,12 @@ SCRIPTS = (
         "attn.to_q attn.to_v",
         outer="pos_embed time_text_embed context_embedder transformer_blocks norm_out proj_out",
     ),
-    Script(
+    ExampleScript(
         name="dreambooth-flux", file="train_dreambooth_flux.py", about="a subject by all weights of FLUX.1 dev",
         family="flux", data="subject", mode="weights", project="dreambooth-flux-dev-lora",
         defaults={**_FLOW, "output_dir": "flux-dreambooth", "max_sequence_length": 77},
     ),
-    Script(
+    ExampleScript(
         name="dreambooth-lora-flux", file="train_dreambooth_lora_flux.py", about="a subject as a LoRA of FLUX.1 dev",
         family="flux", data="subject", mode="adapter", project="dreambooth-flux-dev-lora",
         defaults={**_FLOW, "output_dir": "flux-dreambooth-lora"},
@@ -129,7 +129,7 @@ SCRIPTS = (
         "single_transformer_blocks norm_out",
         in_both="proj_out",
     ),
-    Script(
+    ExampleScript(
         name="dreambooth-lora-flux2-klein", file="train_dreambooth_lora_flux2_klein.py",
         about="a subject as a LoRA of FLUX.2 Klein",
         family="flux2", data="subject", mode="adapter", project="dreambooth-flux2-klein-lora",
@@ -139,7 +139,7 @@ SCRIPTS = (
         "single_stream_modulation x_embedder context_embedder transformer_blocks "
         "single_transformer_blocks norm_out proj_out",
     ),
-    Script(
+    ExampleScript(
         name="dreambooth-lora-qwen-image", file="train_dreambooth_lora_qwen_image.py",
         about="a subject as a LoRA of Qwen-Image",
         family="qwen-image", data="subject", mode="adapter", project="dreambooth-qwen-image-lora",
@@ -148,18 +148,18 @@ SCRIPTS = (
         outer="pos_embed time_text_embed txt_norm img_in txt_in transformer_blocks norm_out proj_out",
         mean_when_cached=True,
     ),
-    Script(
+    ExampleScript(
         name="dreambooth-lora-z-image", file="train_dreambooth_lora_z_image.py", about="a subject as a LoRA of Z-Image",
         family="z-image", data="subject", mode="adapter", project="dreambooth-z-image-lora",
         defaults={**_FLOW, "output_dir": "z-image-dreambooth-lora"},
         layers=_ATTENTION,
         outer="all_x_embedder all_final_layer noise_refiner context_refiner t_embedder cap_embedder layers",
     ),
-    Script(
+    ExampleScript(
         name="textual-inversion", file="textual_inversion.py", about="a learned token for Stable Diffusion 1.x and 2.x",
         family="sd", data="token", mode="embeddings", project="textual_inversion", preview=(25, 7.5), defaults=_TOKEN,
     ),
-    Script(
+    ExampleScript(
         name="textual-inversion-sdxl", file="textual_inversion_sdxl.py", about="a learned token for SDXL",
         family="sdxl", data="token", mode="embeddings", project="textual_inversion", preview=(25, 5.0), defaults=_TOKEN,
     ),
@@ -173,7 +173,7 @@ _UNSUPPORTED = {
 }  # fmt: skip
 
 
-def other_scripts(script: Script) -> dict[str, str]:
+def other_scripts(script: ExampleScript) -> dict[str, str]:
     """Descriptions of the other scripts of the examples, by file, with the dialect of each that has one."""
     supported = {
         one.file: f"trains {one.about}: write --as diffusers-{one.name}" for one in SCRIPTS if one is not script

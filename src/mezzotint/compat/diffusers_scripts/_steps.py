@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from mezzotint.compat.diffusers_scripts._flags import BNB, PRECISIONS, SETTINGS
 from mezzotint.compat.diffusers_scripts._images import compute_data
 from mezzotint.compat.diffusers_scripts._notes import note_differences
-from mezzotint.compat.diffusers_scripts._scripts import Script
+from mezzotint.compat.diffusers_scripts._scripts import ExampleScript
 from mezzotint.compat.kit import setting_files, timestep_bias
 from mezzotint.compat.kit.dialect import Draft, run_name
 from mezzotint.compat.kit.reading import format_value
@@ -26,7 +26,7 @@ _POLYNOMIAL_END = 1e-7
 _MODE_SCALES = (-1.0, 1.75)
 
 
-def compute(draft: Draft, script: Script) -> None:
+def compute(draft: Draft, script: ExampleScript) -> None:
     """Sets what depends on several flags, and adds notes."""
     for selector, flags, values in SETTINGS:
         if script.is_one_of(selector):
@@ -50,7 +50,7 @@ def compute(draft: Draft, script: Script) -> None:
     note_differences(draft, script)
 
 
-def _set_model(draft: Draft, script: Script) -> None:
+def _set_model(draft: Draft, script: ExampleScript) -> None:
     path, revision = draft.text("pretrained_model_name_or_path"), draft.text("revision")
     if revision and _HUB_ID.fullmatch(path):
         path = f"{path}@{revision}"
@@ -80,14 +80,14 @@ def _set_text_layers(draft: Draft) -> None:
 # --- trained parts and the update--------------------------------------------------------------------------------------
 
 
-def _trained_text_encoders(draft: Draft, script: Script) -> tuple[str, ...]:
+def _trained_text_encoders(draft: Draft, script: ExampleScript) -> tuple[str, ...]:
     """The trained text encoders, which are those of CLIP."""
     if not draft.values.get("train_text_encoder"):
         return ()
     return ("text_encoder", "text_encoder_2") if script.family in ("sdxl", "sd3") else ("text_encoder",)
 
 
-def _set_trained_parts(draft: Draft, script: Script) -> None:
+def _set_trained_parts(draft: Draft, script: ExampleScript) -> None:
     flags = ["train_text_encoder"] if "train_text_encoder" in draft.rows else []
     if script.is_one_of("flow+adapter"):
         flags = flags or ["rank"]
@@ -102,7 +102,7 @@ def _set_trained_parts(draft: Draft, script: Script) -> None:
         )
 
 
-def _set_adapter(draft: Draft, script: Script) -> None:
+def _set_adapter(draft: Draft, script: ExampleScript) -> None:
     draft.apply(*(flag for flag in ("use_dora", "output_kohya_format") if flag in draft.rows))
     if "lora_alpha" in draft.rows and draft.check_bounds("lora_alpha"):
         draft.set("model.adapter.alpha", float(draft.integer("lora_alpha")), "lora_alpha")
@@ -118,7 +118,7 @@ def _set_adapter(draft: Draft, script: Script) -> None:
     draft.set("model.adapter.targets", targets, *(("lora_blocks",) if draft.is_given("lora_blocks") else flags))
 
 
-def _layers(draft: Draft, script: Script) -> list[str]:
+def _layers(draft: Draft, script: ExampleScript) -> list[str]:
     """The layers that the command names, or the script's default; in all blocks, or in those that the command names."""
     text, layers = draft.values["lora_layers"], script.layers.split()
     if text is not None:
@@ -163,7 +163,7 @@ def _set_rate(draft: Draft) -> None:
     draft.set("optim.schedule.floor", floor, "lr_scheduler")
 
 
-def _set_optimizer(draft: Draft, script: Script) -> None:
+def _set_optimizer(draft: Draft, script: ExampleScript) -> None:
     """Sets optimizer, clipping, average; text encoders have their own rate and weight decay."""
     betas = [draft.number("adam_beta1"), draft.number("adam_beta2")]
     draft.set("optim.optimizer.betas", betas, "adam_beta1", "adam_beta2")
@@ -294,7 +294,7 @@ def _resume_from(draft: Draft) -> str:
     return step
 
 
-def _set_previews(draft: Draft, script: Script) -> None:
+def _set_previews(draft: Draft, script: ExampleScript) -> None:
     """Sets what is sampled during the run, when, and how."""
     flag = "validation_prompts" if "validation_prompts" in draft.rows else "validation_prompt"
     is_by_epoch = draft.values.get("validation_epochs") is not None
@@ -336,7 +336,7 @@ def _final_prompt(draft: Draft) -> str:
     return last
 
 
-def _note_times(draft: Draft, script: Script) -> None:
+def _note_times(draft: Draft, script: ExampleScript) -> None:
     """Adds a note if the script samples previews at other times."""
     if script.is_flow:
         epochs = draft.integer("validation_epochs")
@@ -350,7 +350,7 @@ def _note_times(draft: Draft, script: Script) -> None:
         )
 
 
-def _set_tracking(draft: Draft, script: Script) -> None:
+def _set_tracking(draft: Draft, script: ExampleScript) -> None:
     """Sets trackers."""
     report = draft.text("report_to")
     if report == "comet_ml":

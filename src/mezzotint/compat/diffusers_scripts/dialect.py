@@ -11,11 +11,11 @@ from functools import partial
 
 from mezzotint.compat.diffusers_scripts import _steps
 from mezzotint.compat.diffusers_scripts._flags import BNB_FILE, flags_of
-from mezzotint.compat.diffusers_scripts._scripts import SCRIPTS, Script, other_scripts
+from mezzotint.compat.diffusers_scripts._scripts import SCRIPTS, ExampleScript, other_scripts
 from mezzotint.compat.kit.dialect import Dialect
 
 
-def _build_dialect(script: Script) -> Dialect:
+def _build_dialect(script: ExampleScript) -> Dialect:
     rows = flags_of(script)
     return Dialect(
         name=f"diffusers-{script.name}",

@@ -333,6 +333,7 @@ class Dialect:
             launched = Launched(launched.processes, command.mixed_precision, command.tool)
         parsed = reading.parse(command.arguments, {row.flag: row for row in self.rows})
         files, file_rows, old_names = self._apply_files(parsed)
+        files |= {flag: file for flag, file in command.files.items() if flag in parsed.values}
         draft = _draft(
             (*self.rows, *file_rows), parsed, command, launched, [*notes, *command.notes(launched.processes)]
         )

@@ -63,6 +63,7 @@ class ParsedCommand:
     server_index: int = 0
     verb: str = "train"
     more_notes: list[tuple[str, str]] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
 
     @property
     def total_processes(self) -> int | str:

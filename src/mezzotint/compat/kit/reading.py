@@ -169,6 +169,8 @@ def _parse_number(text: str, *, whole: bool) -> tuple[float, str]:
         value = int(text) if whole else float(text)
     except ValueError:
         return 0, f"must be {'an integer' if whole else 'a number'}, got {format_value(text)}"
+    if whole and abs(value) >= 1 << 63:
+        return 0, f"must be below 2^63, got {format_value(text)}"
     return value, "" if math.isfinite(value) else f"must be a finite number, got {format_value(text)}"
 
 

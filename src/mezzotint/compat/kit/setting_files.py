@@ -60,12 +60,16 @@ class SettingsFile:
         ends = (key_path[:end] for end in range(len(key_path), 0, -1))
         return next((self.lines[end] for end in ends if end in self.lines), None)
 
+    def where(self, key_path: KeyPath) -> str:
+        """A key as messages name it: `a.b.0.c in train.yaml`."""
+        return f"{'.'.join(map(str, key_path)) or 'the file'} in {self.name}"
+
     def problem(
         self, key_path: KeyPath, message: str, remedy: str = "", code: str = "E1018", *, called: str = ""
     ) -> Problem:
         """A problem of a key, with its line. called: its name in messages, by default the whole key path."""
-        name = called or ".".join(map(str, key_path)) or "the file"
-        return Problem(f"{name} in {self.name}", message, remedy, code, self.line_near(key_path))
+        where = f"{called} in {self.name}" if called else self.where(key_path)
+        return Problem(where, message, remedy, code, self.line_near(key_path))
 
 
 def file_name(name: str) -> str:

@@ -182,10 +182,9 @@ UNREAD = {
     spelled: f"commands of {name} are not supported yet; the nearest is --as diffusers-sd. `mezzotint explain NAME` "
     f"prints Mezzotint's name of a setting of {name}"
     for name, spellings in {
-        KOHYA: ("kohya", "kohyass", "sdscripts"),
         ONE: ("onetrainer",),
         SIMPLE: ("simpletuner",),
     }.items()
     for spelled in spellings
-}
+} | dict.fromkeys(("kohyass", "sdscripts"), "commands of sd-scripts are read by --as kohya")
 """Messages about trainers whose commands are not supported, by their names in lower-case letters."""

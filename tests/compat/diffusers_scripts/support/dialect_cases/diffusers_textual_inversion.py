@@ -8,7 +8,7 @@ import pytest
 from dialect_cases import diffusers_dreambooth_lora
 from foreign_lines import Lines, without
 
-from mezzotint.compat.diffusers_scripts._sentences import SENTENCES
+from mezzotint.compat.kit.caption_templates import SENTENCES
 
 BAREST = (
     "--pretrained_model_name_or_path=sd15", "--train_data_dir=cat", "--placeholder_token=<cat-toy>",

@@ -1,0 +1,56 @@
+"""Sizes of images: one size, or the buckets of kohya's scripts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mezzotint.compat.kit.dialect import bucket_step
+
+_CELL = 8
+"""Sides in pixels are multiples of it."""
+
+
+def parse_resolution(text: str) -> tuple[int, int]:
+    """Width and height of a side or of `width,height`. Raises ValueError."""
+    parts = text.replace("x", ",").split(",") if text.count("x") == 1 else text.split(",")
+    if not 1 <= len(parts) <= 2 or not all(part.strip().isdecimal() for part in parts):
+        raise ValueError(f"must be a side, or width,height, got {text}")
+    width, height = (int(part) for part in (parts * 2)[:2])
+    if min(width, height) < 64 or max(width, height) > 4096:
+        raise ValueError(f"must be 64 to 4096, got {text}")
+    return width, height
+
+
+def settings_of_sizes(width: int, height: int, *, buckets: bool, least: int, most: int, step: int) -> dict[str, Any]:
+    """The settings of sizes, by path below `data`. buckets: whether images are grouped by aspect ratio. least, most,
+    step: of the buckets' sides. Raises ValueError."""
+    side = max(_CELL, round(math.sqrt(width * height) / _CELL) * _CELL)
+    if not buckets:
+        if width % _CELL or height % _CELL:
+            raise ValueError(f"must be multiples of {_CELL}, got {width},{height}")
+        if width == height:
+            return {"resolution": side, "buckets.shape": "square", "buckets.step": bucket_step(side)}
+        return {"resolution": side, "buckets.shape": "list", "buckets.sizes": [[height, width]]}
+    if step % _CELL:
+        raise ValueError(f"bucket_reso_steps must be a multiple of {_CELL}, got {step}")
+    least, most = least - least % step, most + -most % step
+    if min(width, height) < least:
+        raise ValueError(f"{width},{height} has a side below min_bucket_reso, {least}")
+    if max(width, height) > most:
+        raise ValueError(f"{width},{height} has a side above max_bucket_reso, {most}")
+    sizes = bucket_sizes(width, height, least=least, most=most, step=step)
+    return {"resolution": side, "buckets.shape": "list", "buckets.sizes": [[high, wide] for wide, high in sizes]}
+
+
+def bucket_sizes(width: int, height: int, *, least: int, most: int, step: int) -> list[tuple[int, int]]:
+    """Widths and heights of the buckets of a resolution: for each width the greatest height whose area is at most that
+    of the resolution, both as multiples of `step` from `least` to `most`, each size also turned, and the square."""
+    area = width * height
+    square = math.isqrt(area) // step * step
+    sizes = {(square, square)}
+    for wide in range(max(least, step), most + 1, step):
+        high = min(most, area // wide // step * step)
+        if high >= max(least, step):
+            sizes |= {(wide, high), (high, wide)}
+    return sorted(sizes)

@@ -1,0 +1,137 @@
+"""Noise, noise levels and the loss, as `objective`.
+
+For SD3 and FLUX.1 the scripts have a formula of their own, and most options of the noise have no effect there.
+"""
+
+from __future__ import annotations
+
+from mezzotint.compat.kit.dialect import Draft
+from mezzotint.compat.kohya._scripts import Script
+
+_WITHOUT_EFFECT = {
+    "sd3": (
+        "noise_offset", "multires_noise_iterations", "min_snr_gamma", "scale_v_pred_loss_like_noise_pred",
+        "zero_terminal_snr", "v_parameterization", "ip_noise_gamma", "clip_skip",
+    ),
+    "flux": (
+        "noise_offset", "multires_noise_iterations", "min_snr_gamma", "scale_v_pred_loss_like_noise_pred",
+        "zero_terminal_snr", "v_parameterization", "min_timestep", "max_timestep", "clip_skip",
+    ),
+}  # fmt: skip
+"""Options that the scripts of a family have and do not use."""
+_LOSSES = {"l2": "mse", "l1": "l1"}
+
+
+def set_objective(draft: Draft, script: Script) -> None:
+    """Sets the section `objective`."""
+    loss = draft.text("loss_type")
+    if loss in _LOSSES:
+        draft.set("objective.loss", _LOSSES[loss], "loss_type")
+    else:
+        message = f"{loss} needs the pseudo-Huber loss, which Mezzotint does not have yet"
+        draft.refuse("loss_type", message, "leave it out, or write l1")
+    if script.is_flow:
+        for flag in _WITHOUT_EFFECT[script.family]:
+            if draft.values[flag] not in (None, False, 0):
+                draft.note(flag, f"has no effect in {script.name}.py")
+        (_set_sd3_levels if script.family == "sd3" else _set_flux_levels)(draft)
+    else:
+        _set_noise(draft)
+        _set_weights(draft)
+    strength = draft.values["ip_noise_gamma"]
+    if strength and script.family != "sd3" and draft.check_bounds("ip_noise_gamma"):
+        draft.set("objective.input_perturbation", strength, "ip_noise_gamma")
+
+
+def _set_noise(draft: Draft) -> None:
+    if draft.values["noise_offset"] and draft.check_bounds("noise_offset"):
+        draft.set("objective.noise_offset", draft.number("noise_offset"), "noise_offset")
+    if draft.values["multires_noise_iterations"] and draft.check_bounds("multires_noise_discount"):
+        discount = draft.number("multires_noise_discount")
+        draft.set("objective.pyramid_discount", discount, "multires_noise_discount", "multires_noise_iterations")
+        text = "each level is smaller than the one before by a random factor; in the script, than the image, and there "
+        draft.note("multires_noise_iterations", text + "are at most as many levels as given")
+    draft.set("objective.zero_terminal_snr", bool(draft.values["zero_terminal_snr"]), "zero_terminal_snr")
+    low, high = (draft.values[flag] for flag in ("min_timestep", "max_timestep"))
+    if (low is not None or high is not None) and all(map(draft.check_bounds, ("min_timestep", "max_timestep"))):
+        draft.set("objective.timesteps", [low or 0, 1000 if high is None else high], "min_timestep", "max_timestep")
+
+
+def _set_weights(draft: Draft) -> None:
+    gamma, is_scaled = draft.values["min_snr_gamma"], bool(draft.values["scale_v_pred_loss_like_noise_pred"])
+    flag = "scale_v_pred_loss_like_noise_pred"
+    if gamma:
+        draft.set_all({"objective.min_snr_gamma": gamma, "objective.min_snr_form": "prediction"}, "min_snr_gamma")
+    if not is_scaled:
+        return
+    if not draft.values["v_parameterization"]:
+        draft.refuse(flag, "is for models that predict v", "write --v_parameterization, too, or leave it out", "E1017")
+    elif gamma or draft.text("loss_type") != "l2":
+        other = "--min_snr_gamma" if gamma else "--loss_type"
+        draft.refuse(flag, f"cannot be combined with {other} in Mezzotint", "leave one of them out")
+    else:
+        draft.set("objective.weighting", "epsilon", flag)
+
+
+def _set_sd3_levels(draft: Draft) -> None:
+    """σ is the density's number, shifted; the loss is the error of the clean latents."""
+    scheme = draft.text("weighting_scheme")
+    _set_density(draft, sign=1.0)
+    draft.set("objective.flow.grid", "continuous", "weighting_scheme")
+    draft.set("objective.flow.shift", draft.number("training_shift"), "training_shift")
+    draft.set("objective.flow.preconditioned", True, "weighting_scheme")
+    weighting = scheme.replace("_", "-") if scheme in ("sigma_sqrt", "cosmap") else "prediction"
+    draft.set("objective.weighting", weighting, "weighting_scheme")
+    low, high = (draft.values[flag] for flag in ("min_timestep", "max_timestep"))
+    if low is None and high is None:
+        return
+    if draft.number("training_shift") != 1:
+        message = "cannot be combined with --training_shift in Mezzotint"
+        draft.refuse("min_timestep" if low is not None else "max_timestep", message, "leave one of them out")
+        return
+    levels = [draft.number("min_timestep") / 1000 if low else 0.0, draft.number("max_timestep") / 1000 if high else 1.0]
+    draft.set("objective.flow.sigmas", levels, "min_timestep", "max_timestep")
+
+
+def _set_flux_levels(draft: Draft) -> None:
+    """The loss is the plain error of the velocity."""
+    sampling, prediction = draft.text("timestep_sampling"), draft.text("model_prediction_type")
+    match sampling:
+        case "sigma":
+            _set_density(draft, sign=-1.0)
+            draft.set("objective.flow.grid", "table", "timestep_sampling")
+        case "uniform":
+            draft.set_all(
+                {"objective.flow.density": "uniform", "objective.flow.grid": "continuous"}, "timestep_sampling"
+            )
+        case _:
+            draft.set_all(
+                {"objective.flow.density": "sigmoid", "objective.flow.grid": "continuous"}, "timestep_sampling"
+            )
+            draft.set("objective.flow.sigmoid_scale", draft.number("sigmoid_scale"), "sigmoid_scale")
+    if sampling == "flux_shift":
+        draft.set("objective.flow.shift", "resolution", "timestep_sampling")
+    elif sampling in ("sigma", "shift"):
+        draft.set("objective.flow.shift", draft.number("discrete_flow_shift"), "discrete_flow_shift")
+    else:
+        draft.set("objective.flow.shift", 1.0, "timestep_sampling")
+    draft.set("objective.flow.preconditioned", False, "model_prediction_type")
+    why = "compares another quantity than the velocity with the velocity, so the model cannot be used afterwards"
+    if draft.is_given("model_prediction_type") and prediction != "raw":
+        draft.refuse("model_prediction_type", f"{prediction} {why}", "write raw")
+    elif prediction != "raw":
+        draft.note("model_prediction_type", f"not given, read as raw; the script's default, {prediction}, {why}")
+    if draft.text("weighting_scheme") in ("sigma_sqrt", "cosmap"):
+        draft.note("weighting_scheme", "has no effect with raw predictions, as in the script")
+
+
+def _set_density(draft: Draft, *, sign: float) -> None:
+    """sign: −1 where a scheme's number counts from noise to image."""
+    scheme = draft.text("weighting_scheme")
+    density = {"logit_normal": "logit-normal", "mode": "mode"}.get(scheme, "uniform")
+    draft.set("objective.flow.density", density, "weighting_scheme", "timestep_sampling")
+    if density == "logit-normal":
+        draft.set("objective.flow.mean", sign * draft.number("logit_mean") + 0.0, "logit_mean")
+        draft.set("objective.flow.std", draft.number("logit_std"), "logit_std")
+    elif density == "mode":
+        draft.set("objective.flow.mode_scale", draft.number("mode_scale"), "mode_scale")

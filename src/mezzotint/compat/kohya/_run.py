@@ -1,0 +1,182 @@
+"""Length, precision, memory, files and logs of a run, as `run`, and the cache of captions."""
+
+from __future__ import annotations
+
+import re
+
+from mezzotint.compat.kit.dialect import Draft, safe_name
+from mezzotint.compat.kit.setting_files import file_name
+from mezzotint.compat.kohya._rows import has_option
+from mezzotint.compat.kohya._scripts import Script
+
+_PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
+_SAVED = {"float": "fp32", "fp16": "fp16", "bf16": "bf16"}
+
+
+def set_run(draft: Draft, script: Script) -> None:
+    """Sets what depends on several options in `run`."""
+    by_epochs = draft.values["max_train_epochs"] is not None
+    draft.apply("max_train_epochs" if by_epochs else "max_train_steps")
+    if by_epochs and draft.is_given("max_train_steps"):
+        draft.note("max_train_steps", "--max_train_epochs is used, as in the script")
+    seed = draft.values["seed"]
+    draft.check_bounds("seed")
+    draft.set("run.seed", -1 if seed is None else seed, "seed")
+    draft.apply("gradient_checkpointing", "torch_compile")
+    precision = _set_precision(draft, script)
+    _set_memory(draft, script)
+    name = _set_folder(draft)
+    _set_exports(draft, script, name, precision)
+    _set_resume(draft)
+    _set_logs(draft, script)
+    if script.method == "adapter":
+        _set_validation(draft)
+
+
+def _set_precision(draft: Draft, script: Script) -> str:
+    """Sets the types of weights and arithmetic; returns the type of trained weights."""
+    launched = draft.launched.mixed_precision
+    word = draft.text("mixed_precision") if draft.is_given("mixed_precision") else launched or "no"
+    precision = _PRECISIONS[word]
+    draft.set("run.precision", precision, "mixed_precision")
+    if launched and not draft.is_given("mixed_precision"):
+        draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"
+        draft.note("mixed_precision", f"not given; {precision}, as the launcher sets")
+    elif launched and word != launched:
+        draft.note("mixed_precision", f"{precision}; the option overrides the launcher's {launched}")
+    _set_frozen_type(draft, script, precision)
+    keeps_half = has_option(script, "no_half_vae") and not draft.values["no_half_vae"]
+    if has_option(script, "no_half_vae"):
+        draft.set("run.vae_dtype", "same" if keeps_half else "fp32", "no_half_vae")
+    for flag, needed in (("full_fp16", "fp16"), ("full_bf16", "bf16")):
+        if draft.values[flag]:
+            if precision != needed:
+                message = f"needs --mixed_precision={needed}, as in the script"
+                draft.refuse(flag, message, "write it, or leave this out", "E1017")
+            draft.set("run.weight_dtype", "pure", flag)
+            return needed
+    draft.set("run.weight_dtype", "fp32", "full_bf16")
+    return "fp32"
+
+
+def _set_frozen_type(draft: Draft, script: Script, precision: str) -> None:
+    flags = [flag for flag in ("fp8_base", "fp8_base_unet") if draft.values[flag] and has_option(script, flag)]
+    if not flags or script.method != "adapter":
+        draft.set("run.frozen_dtype", "same", "mixed_precision")
+        if flags:
+            draft.note("fp8_base", f"has no effect in {script.name}.py, which trains all weights")
+        return
+    draft.set("run.frozen_dtype", "int8", *flags)
+    text = "int8 with a scale for each row takes as little memory as fp8, and is closer to the weights"
+    draft.note(flags[0], f"frozen weights are quantized to 8 bits: {text}")
+    if precision == "fp32":
+        remedy = "write --mixed_precision=bf16, too, or leave this out"
+        draft.refuse(flags[0], "needs --mixed_precision, as in the script", remedy, "E1017")
+
+
+def _set_memory(draft: Draft, script: Script) -> None:
+    if draft.values["ddp_timeout"] is not None and draft.check_bounds("ddp_timeout"):
+        draft.set("run.timeout_seconds", 60 * draft.integer("ddp_timeout"), "ddp_timeout")
+    if has_option(script, "blocks_to_swap") and draft.values["blocks_to_swap"]:
+        draft.set("run.offload.blocks", "auto", "blocks_to_swap")
+        draft.note("blocks_to_swap", "as many blocks stay on the device as fit; run.offload.blocks sets another number")
+    flags = ("cache_text_encoder_outputs", "cache_text_encoder_outputs_to_disk")
+    if not has_option(script, flags[0]):
+        return
+    is_cached = any(draft.values[flag] for flag in flags)
+    encoders = [part for part in draft.settings.get("model", {}).get("train", []) if part.startswith("text_encoder")]
+    if is_cached and encoders and script.family == "sdxl":
+        remedy = "write --network_train_unet_only, too" if script.method == "adapter" else "leave one of them out"
+        draft.refuse(flags[0], "encoded captions cannot train the text encoders, as in the script", remedy, "E1017")
+    elif is_cached and encoders:
+        draft.note(flags[0], "captions are encoded at each step, since a text encoder is trained")
+        is_cached = False
+    draft.set("data.cache.text", is_cached, *flags)
+
+
+def _set_folder(draft: Draft) -> str:
+    """Sets the folders of the run and of its finished model, and returns the run's name."""
+    folder, written = draft.text("output_dir"), draft.text("output_name") or "last"
+    name = safe_name(written)
+    if not folder:
+        draft.refuse("output_dir", "is missing; it is the folder of the results", code="E1017")
+    if name != written:
+        draft.note("output_name", f"is changed to {name}, which is valid in names of folders and files")
+    path = folder.rstrip("/\\")
+    draft.set("run.name", name, "output_name")
+    draft.set("run.folder", f"{path}/{name}", "output_dir", "output_name")
+    return name
+
+
+def _set_exports(draft: Draft, script: Script, name: str, precision: str) -> None:
+    every = [(flag, unit) for flag, unit in (("save_every_n_epochs", "epochs"), ("save_every_n_steps", "steps"))
+             if draft.values[flag] is not None and draft.check_bounds(flag)]  # fmt: skip
+    intervals = [f"{draft.integer(flag)} {unit}" for flag, unit in every]
+    flags = tuple(flag for flag, _ in every)
+    draft.set("run.export.every", intervals, *flags or ("save_every_n_epochs",))
+    is_kept = bool(draft.values["save_state"])
+    draft.set("run.save.every", intervals if is_kept else [], "save_state", *flags)
+    by_steps = any(unit == "steps" for _, unit in every)
+    pattern = "{name}-step{step:08}" if by_steps else "{name}-{epoch:06}"
+    draft.set("run.export.name", pattern, "output_name", *flags)
+    written = draft.text("save_precision")
+    dtype = _SAVED.get(written, precision)
+    draft.set("run.export.dtype", dtype, "save_precision", *(("full_bf16", "full_fp16") if not written else ()))
+    kind = draft.text("save_model_as")
+    if kind in ("ckpt", "pt"):
+        draft.note("save_model_as", f"{kind} files are programs that run when they are loaded; safetensors is written")
+    folder = draft.text("output_dir").rstrip("/\\") or "."
+    if script.method == "weights":
+        is_file = not kind.startswith("diffusers")
+        draft.set("run.export.single_file", is_file, "save_model_as")
+        if is_file:
+            draft.set("run.export.single_file_folder", folder, "output_dir")
+        else:
+            draft.set("run.export.folder", draft.settings["run"]["folder"], "output_dir", "output_name")
+        text = "the finished model has the number of its last epoch or step in its name; in the script, it has none"
+        draft.note("output_name", text)
+        return
+    draft.set("run.export.folder", folder, "output_dir")
+    if script.method == "adapter":
+        draft.set("run.export.adapter", "kohya", "save_model_as")
+        text = f"the finished adapter is {name}.safetensors in --output_dir; earlier ones are in {name}/exports"
+        draft.note("output_name", text)
+    else:
+        text = (
+            "the file is called learned_embeds.safetensors; embeddings/ has one by the token's name for other programs"
+        )
+        draft.note("output_name", text)
+
+
+def _set_resume(draft: Draft) -> None:
+    folder = draft.text("resume")
+    draft.set("run.resume", folder or "never", "resume")
+    if re.search(r"-state$", file_name(folder.rstrip("/\\"))):
+        message = "is a state of sd-scripts, which Mezzotint cannot read"
+        draft.refuse("resume", message, "leave it out, and start from the model or adapter that was saved with it")
+
+
+def _set_logs(draft: Draft, script: Script) -> None:
+    tracker, folder = draft.text("log_with"), draft.text("logging_dir")
+    curves = bool(folder) and tracker != "wandb"
+    draft.set("run.tensorboard", curves or tracker in ("tensorboard", "all"), "logging_dir", "log_with")
+    if tracker in ("wandb", "all"):
+        draft.set("run.wandb.mode", "online", "log_with")
+        default = {"adapter": "network_train", "embeddings": "textual_inversion"}.get(script.method, "finetuning")
+        draft.set("run.wandb.project", draft.text("log_tracker_name") or default, "log_tracker_name", "log_with")
+
+
+def _set_validation(draft: Draft) -> None:
+    share = draft.number("validation_split")
+    if not draft.check_bounds("validation_split") or not share:
+        return
+    draft.set("data.holdout.fraction", share, "validation_split")
+    units = {"validate_every_n_steps": "steps", "validate_every_n_epochs": "epochs"}
+    interval = next((flag for flag in units if draft.values[flag] is not None), "validate_every_n_epochs")
+    if draft.check_bounds(interval):
+        draft.set(
+            "run.validation.every", f"{draft.values[interval] or 1} {units[interval]}", interval, "validation_split"
+        )
+    if draft.values["max_validation_steps"] is not None and draft.check_bounds("max_validation_steps"):
+        images = draft.integer("max_validation_steps") * draft.integer("train_batch_size")
+        draft.set("data.holdout.max_samples", images, "max_validation_steps", "train_batch_size")

@@ -1,0 +1,97 @@
+"""Facts of the format `kohya-subsets` for recipes, and its settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BeforeValidator, Field
+
+from mezzotint.settings.base import ALLOW, FREE, DataPath, InputPath, Section, as_only, optional_copy, override
+from mezzotint.settings.formats.base import NO_TABLES, Fixed, FormatSpec
+from mezzotint.settings.sections.captions import Text
+
+if TYPE_CHECKING:
+    from mezzotint.settings.sections.data import DataSettings
+
+
+class FolderRules(Section):
+    """How a folder of images is read."""
+
+    numbered: Annotated[bool, ALLOW] = False
+    """Whether the images are in folders such as `10_sks dog` directly below, whose names contain repeats and class
+    tokens. Otherwise they are directly in the folder."""
+
+    caption_extension: Annotated[str, Field(pattern=r"^\.[^/\\]+$"), ALLOW] = ".caption"
+    """The end of a caption file's name, after the image's name without its own extension."""
+
+    class_tokens: Annotated[Text, ALLOW] = ""
+    """The caption of images without a caption file."""
+
+    caption_prefix: Annotated[Text, ALLOW] = ""
+    """Text before each caption, followed by a space. It is part of the caption's first tag."""
+
+    caption_suffix: Annotated[Text, ALLOW] = ""
+    """Text after each caption, preceded by a space. It is part of the caption's last tag."""
+
+    shuffle_first: Annotated[bool, ALLOW] = False
+    """Whether a caption's first tag is shuffled and dropped like the others; `data.captions.keep_tags` then counts from
+    the first tag. Not for captions with wildcards."""
+
+    metadata_file: Annotated[InputPath | None, FREE] = None
+    """A JSON file that names the images, with or without extension, and has their captions and tags. Caption files are
+    not read."""
+
+
+_OptionalRules = optional_copy(FolderRules, "OptionalRules")
+
+
+class Folder(_OptionalRules):  # type: ignore[misc, valid-type]
+    """One folder. What it does not set is as in `data.kohya_subsets`."""
+
+    path: Annotated[DataPath, BeforeValidator(as_only), FREE]
+    """A folder of `data.path`, `data.sets` or `data.prior.path`."""
+
+
+class KohyaSubsetsSettings(FolderRules):
+    """With `data.format=kohya-subsets`: how folders are read, as in the data set files of kohya's scripts."""
+
+    folders: Annotated[tuple[Folder, ...], ALLOW] = ()
+    """Folders that differ from the settings beside this one: [{path: subject, class_tokens: sks dog}]."""
+
+    def of(self, path: Path | None) -> FolderRules:
+        """The rules of a folder."""
+        own = next((one for one in self.folders if one.path == path), None)
+        shared = FolderRules(**{name: getattr(self, name) for name in FolderRules.model_fields})
+        if own is None:
+            return shared
+        chosen = {name: getattr(own, name) for name in FolderRules.model_fields}
+        return override(shared, FolderRules.model_construct(**chosen))
+
+
+def _contradictions(data: DataSettings) -> Iterator[str]:
+    settings = data.get_section(KohyaSubsetsSettings)
+    paths = {*data.paths, data.prior.path}
+    for path, count in Counter(one.path for one in settings.folders).items():
+        if count > 1:
+            yield f"data.kohya_subsets.folders has {path} {count} times; keep one entry"
+        if data.sets and path not in paths:
+            yield f"data.kohya_subsets.folders has {path}, which is not in the data set; correct it, or leave it out"
+
+
+SPEC = FormatSpec(
+    settings=KohyaSubsetsSettings,
+    contradictions=_contradictions,
+    reads_masks=True,
+    usual={"captions": {"lines": "first"}},
+    fixed=(
+        NO_TABLES,
+        Fixed(
+            ("captions.source",),
+            "data.captions.source has no effect with data.format={name}, which takes captions of images without a "
+            "file from data.kohya_subsets.class_tokens; leave it out, or set data.format=image-folder",
+        ),
+    ),
+)

@@ -1,0 +1,60 @@
+"""Commands of sd-scripts, on tiny models and three images."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+from mezzotint.cli import main
+
+IMAGES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
+OURS = ("model.weights=random", "data.cache.path=cache", "run.device=cpu", "run.threads=1")
+CONFIG = """
+[model]
+network_module = "networks.lora"
+network_dim = 2
+[data]
+train_data_dir = "images"
+resolution = "64"
+caption_extension = ".txt"
+max_data_loader_n_workers = 0
+[run]
+output_dir = "out"
+output_name = "fox"
+seed = 7
+max_train_steps = 2
+save_every_n_steps = 1
+learning_rate = 1e-3
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "images" / "2_sks shape"
+    folder.mkdir(parents=True)
+    for number in range(3):
+        shutil.copy(IMAGES / f"000{number}.png", folder)
+    Path("fox.toml").write_text(CONFIG, "utf-8")
+    return tmp_path
+
+
+def names_of(path: Path) -> list[str]:
+    with safe_open(path, "pt") as file:
+        return list(file.keys())
+
+
+def test_lora_of_two_steps_is_in_the_output_folder(here: Path) -> None:
+    line = ["accelerate", "launch", "train_network.py", "--config_file=fox", "--pretrained_model_name_or_path=tiny-sd"]
+    words = ["--network_args", "conv_dim=3", "conv_alpha=1"]
+    assert main(["train", "--as", "kohya", *OURS, "--", *line, *words]) == 0
+    names = names_of(here / "out" / "fox.safetensors")
+    assert {name.split("_")[1] for name in names} == {"unet", "te"}
+    assert any(name.endswith("conv1.lora_down.weight") for name in names)
+    assert all(name.endswith((".lora_down.weight", ".lora_up.weight", ".alpha")) for name in names)
+    first = here / "out" / "fox" / "exports" / "fox-step00000001" / "fox.safetensors"
+    assert names_of(first) == names
+    assert main(["train", "--as", "kohya", *OURS, "--", *line, *words]) != 0, "the run exists"

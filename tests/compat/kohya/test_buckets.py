@@ -1,0 +1,75 @@
+"""Bucket sizes, against the numbers of tools/kohya_data_formulas.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mezzotint.compat.kohya._buckets import bucket_sizes, parse_resolution, settings_of_sizes
+
+USUAL: dict[str, Any] = {"least": 256, "most": 1024, "step": 64}
+
+
+@pytest.mark.parametrize(
+    ("resolution", "rules", "count", "pixels", "first"),
+    [
+        ((512, 512), USUAL, 17, 4112384, (256, 832)),
+        ((1024, 1024), {"least": 512, "most": 2048, "step": 64}, 33, 33292288, (512, 1856)),
+        ((768, 512), USUAL, 19, 6713344, (256, 1024)),
+        ((512, 512), {"least": 320, "most": 704, "step": 32}, 15, 3760128, (320, 704)),
+    ],
+)
+def test_sizes_are_those_of_the_published_rule(
+    resolution: tuple[int, int], rules: dict[str, int], count: int, pixels: int, first: tuple[int, int]
+) -> None:
+    sizes = bucket_sizes(*resolution, **rules)
+    assert (len(sizes), sum(width * height for width, height in sizes), sizes[0]) == (count, pixels, first)
+    assert {(height, width) for width, height in sizes} == set(sizes)
+
+
+def test_bounds_are_rounded_outwards_to_steps() -> None:
+    rounded = settings_of_sizes(512, 512, buckets=True, least=300, most=1000, step=64)
+    assert rounded == settings_of_sizes(512, 512, buckets=True, **USUAL)
+    assert rounded["buckets.sizes"][0] == [832, 256]  # height first
+    assert rounded["resolution"] == 512
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((512, 512), {"resolution": 512, "buckets.shape": "square", "buckets.step": 64}),
+        ((520, 520), {"resolution": 520, "buckets.shape": "square", "buckets.step": 8}),
+        ((768, 512), {"resolution": 624, "buckets.shape": "list", "buckets.sizes": [[512, 768]]}),
+    ],
+)
+def test_without_buckets_there_is_one_size(size: tuple[int, int], expected: dict[str, Any]) -> None:
+    assert settings_of_sizes(*size, buckets=False, **USUAL) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "rules", "message"),
+    [
+        ((512, 512), {"step": 1}, "bucket_reso_steps must be a multiple of 8, got 1"),
+        ((192, 512), {}, "192,512 has a side below min_bucket_reso, 256"),
+        ((2048, 512), {}, "2048,512 has a side above max_bucket_reso, 1024"),
+        ((514, 512), {"buckets": False}, "must be multiples of 8, got 514,512"),
+    ],
+)
+def test_impossible_sizes_are_refused(size: tuple[int, int], rules: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        settings_of_sizes(*size, **{"buckets": True, **USUAL, **rules})
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512", (512, 512)), ("512,768", (512, 768)), ("1024, 1024", (1024, 1024)), ("512x768", (512, 768))],
+)
+def test_resolution_is_a_side_or_width_and_height(text: str, size: tuple[int, int]) -> None:
+    assert parse_resolution(text) == size
+
+
+@pytest.mark.parametrize("text", ["a", "512,", "1,2,3", "32", "512;768", "99999", "-512"])
+def test_other_resolutions_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        parse_resolution(text)

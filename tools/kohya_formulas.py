@@ -1,0 +1,87 @@
+"""Works out numbers of sd-scripts' published formulas in plain Python, for tests/compat/kohya: loss weights, noise
+levels of SD3 and FLUX.1, learning-rate schedules, warm-up.
+
+    python tools/kohya_formulas.py > tests/compat/kohya/formulas.json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+SNRS = (0.001, 0.5, 4.0, 5.0, 40.0, 900.0)
+UNIFORMS = (0.0001, 0.1234, 0.5004, 0.7777, 0.9991)
+NORMALS = (-2.5, -0.7, 0.1, 0.9, 2.2)
+STEPS = (0, 3, 10, 37, 55, 99)
+
+
+def shift(sigma: float, s: float) -> float:
+    return s * sigma / (1 + (s - 1) * sigma)
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def mode(u: float, scale: float) -> float:
+    return 1 - u - scale * (math.cos(math.pi * u / 2) ** 2 - 1 + u)
+
+
+def table_level(u: float, s: float) -> float:
+    """The level of an index into a table that falls from 1 to 1/1000, shifted."""
+    return shift(1 - int(u * 1000) / 1000, s)
+
+
+def flux_shift(height: int, width: int) -> float:
+    """e^μ, μ linear in the number of 2×2 patches of latents: 0.5 at 256, 1.15 at 4096."""
+    tokens = (height // 16) * (width // 16)
+    slope = (1.15 - 0.5) / (4096 - 256)
+    return math.exp(slope * tokens + 0.5 - slope * 256)
+
+
+def schedule(name: str, step: int, total: int, warmup: int, rate: float) -> float:
+    """The factor of the rate, as in the library's schedules that the scripts use."""
+    if step < warmup:
+        return step / warmup
+    q = (step - warmup) / (total - warmup)
+    match name:
+        case "constant_with_warmup":
+            return 1.0
+        case "linear":
+            return (total - step) / (total - warmup)
+        case "cosine":
+            return 0.5 * (1 + math.cos(math.pi * q))
+        case "cosine_with_restarts":
+            return 0.5 * (1 + math.cos(math.pi * ((3 * q) % 1)))
+        case "polynomial":
+            return (1e-7 + (rate - 1e-7) * (1 - q) ** 2) / rate
+        case _:  # cosine_with_min_lr
+            return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * q))
+
+
+def main() -> None:
+    names = ("constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial", "cosine_with_min_lr")
+    numbers = {
+        "snr": SNRS,
+        "min_snr_epsilon": [min(snr, 5) / snr for snr in SNRS],
+        "min_snr_v": [min(snr, 5) / (snr + 1) for snr in SNRS],
+        "scaled_v": [min(snr, 1000) / (min(snr, 1000) + 1) for snr in SNRS],
+        "uniform": UNIFORMS,
+        "normal": NORMALS,
+        "flux_sigma": [table_level(u, 3.0) for u in UNIFORMS],
+        "flux_sigma_mode": [table_level(mode(u, 1.29), 3.0) for u in UNIFORMS],
+        "flux_sigma_logit_normal": [table_level(sigmoid(0.5 + 0.8 * n), 3.0) for n in NORMALS],
+        "flux_sigmoid": [sigmoid(2 * n) for n in NORMALS],
+        "flux_shift": [shift(sigmoid(n), 3.1) for n in NORMALS],
+        "flux_flux_shift": [shift(sigmoid(n), flux_shift(768, 1024)) for n in NORMALS],
+        "sd3_logit_normal": [shift(sigmoid(0.5 + 0.8 * n), 2.0) for n in NORMALS],
+        "sd3_mode": [shift(mode(u, 1.29), 2.0) for u in UNIFORMS],
+        "steps": STEPS,
+        "schedules": {name: [schedule(name, step, 100, 10, 1e-4) for step in STEPS] for name in names},
+        "warmup": {"250": 250, "0.05": 80, "10%": 160},
+    }
+    print(json.dumps(numbers, indent=1))
+
+
+if __name__ == "__main__":
+    main()
