@@ -267,7 +267,6 @@ def test_recipes_are_changed_only_at_entry_points() -> None:
         "api/datasets.py",
         "data/catalogue/catalogue.py",
         "data/catalogue/indexing.py",
-        "data/schedule/plan.py",
         "families/shared/flow_files.py",
         "families/shared/folder_files.py",
         "training/callbacks/previews.py",
@@ -307,7 +306,7 @@ def names_another(path: Path, names: Collection[str]) -> bool:
 _LORA_FILES = "kohya and diffusers are layouts of adapter files"
 NAMED = {
     "families": (("families", "settings/families"), {
-        "settings/sections/data.py": "the list of sizes in SDXL's paper",
+        "settings/sections/buckets.py": "the list of sizes in SDXL's paper",
         "settings/sections/model.py": "the default",
         "weights/layouts/shared.py": "the layout of SDXL and its variants",
         "weights/single_file/extras.py": "the layout of old files without metadata",

@@ -62,7 +62,7 @@ class Card:
     def to_compare(self, **run: Any) -> Recipe:
         """A short recipe whose numbers are compared: small batches, no weight average, no warm-up."""
         side = 64 if self.is_small else 256
-        values = {"data.resolution": side, "data.batch_size": 2, "optim.ema.rule": "none", "run.precision": "fp32"}
+        values = {"data.resolution": (side,), "data.batch_size": 2, "optim.ema.rule": "none", "run.precision": "fp32"}
         values |= {"optim.schedule.warmup_steps": 0, "run.validation.timesteps": 1}
         return with_values(self.recipe, values | {f"run.{name}": value for name, value in run.items()})
 
@@ -119,9 +119,9 @@ def write_model(folder: Path, *, is_small: bool) -> Path:
 
 def prepare(recipe: Recipe, folder: Path, *, is_small: bool) -> Recipe:
     """The recipe with that model and synthetic images, both written below `folder`."""
-    side, count = (64, 8) if is_small else (recipe.data.resolution, 256)
+    side, count = (64, 8) if is_small else (recipe.data.resolution[0], 256)
     values: dict[str, Any] = {"model.path": write_model(folder / "model", is_small=is_small), "model.weights": "random"}
-    values |= {"data.resolution": side, "data.buckets.shape": "square", "data.cache.path": folder / "cache"}
+    values |= {"data.resolution": (side,), "data.buckets.shape": "square", "data.cache.path": folder / "cache"}
     values |= {"data.workers": 0 if is_small else recipe.data.workers, "run.preview.every": None}
     values |= {"data.batch_size": 2} if is_small else {}
     recipe = with_values(recipe, values)

@@ -76,8 +76,7 @@ def words(folders: tuple[Path, Path], cache: Path, place: Path) -> list[str]:
     """
     prompts = ["a green wug in the middle", "a purple wug in the top left", "a red wug on the left", "a blue star"]
     return [
-        f"data.path=[{folders[0]}, {folders[1]}]",
-        f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]",
+        lesson.as_sets(folders, lesson.REPEATS),
         *lesson.SETTINGS,
         f"data.cache.path={cache}",
         f"run.folder={place}",

@@ -42,7 +42,8 @@ from mezzotint.data.files import columns
 from mezzotint.data.files.listing import walk
 from mezzotint.data.loading.loader import RankShare
 from mezzotint.data.media import decoding
-from mezzotint.data.schedule.plan import Timeline, plan_columns
+from mezzotint.data.schedule.columns import plan_columns
+from mezzotint.data.schedule.plan import Timeline
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared.processes import Processes
 from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
@@ -331,7 +332,7 @@ def for_all(folder: Path, count: int) -> Figures:
     start = time.process_time()
     walk(folder / "many", decoding.SUFFIXES | {".txt"})
     listed = time.process_time() - start
-    settings = settings_of(folder).model_copy(update={"path": (folder / "many",), "verify": "on_first_use"})
+    settings = settings_of(folder).model_copy(update={"path": folder / "many", "verify": "on_first_use"})
     start = time.process_time()
     catalogues.build(settings, folder / "first", workers=1)
     return {"list": listed / count, "index, images not decoded": (time.process_time() - start - listed) / count}

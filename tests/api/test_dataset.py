@@ -158,7 +158,7 @@ def test_paths_and_pil_images_are_accepted_as_images() -> None:
             return ("red.jpg" if index else Image.new("RGB", (32, 32))), "an image"
 
     run = mz.train(tiny("a"), dataset=Mixed())  # type: ignore[arg-type]
-    folder = run.recipe.data.path[0]
+    folder = run.recipe.data.path
     assert sorted(path.suffix for path in folder.iterdir()) == [".jpg"] * 3 + [".jsonl", ".png"]
     assert (folder / "set%2Fn%C3%A4me 1.jpg").read_bytes() == Path("red.jpg").read_bytes()
     assert Path("red.jpg").stat().st_nlink == 1, "it is copied and not linked"

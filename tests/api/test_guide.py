@@ -31,4 +31,4 @@ def test_notebook_of_the_guide_runs_in_an_empty_folder(
     assert {path.name: mz.Run(path).step for path in Path("runs").iterdir()} == {
         "first": 6, "callback": 6, "loss": 4, "dataset": 4, "loop": 6,
     }  # fmt: skip
-    assert sorted(path.suffix for path in mz.Run("runs/dataset").recipe.data.path[0].iterdir())[-1] == ".png"
+    assert sorted(path.suffix for path in mz.Run("runs/dataset").recipe.data.path.iterdir())[-1] == ".png"

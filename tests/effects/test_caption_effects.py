@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from mezzotint.errors import RecipeError
+from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.prompts import previews
 from mezzotint.tasks.train import held_out
+from support.contradictions import contradiction
 
 Make = Callable[..., Any]
 
@@ -143,3 +144,43 @@ def test_captions_clean_applies_before_batching(
     assert set(plain.batches()[0].captions) == {"A <b>RED</b> Cat https://example.com/cat.png (1024x768)", "image 1"}
     assert set(cleaned.batches()[0].captions) == {"a red cat .", "image 1"}
     assert cleaned.catalogue.fingerprint != plain.catalogue.fingerprint
+
+
+# breaks if the other file is read all the same
+@pytest.mark.effect("data.captions.extension")
+def test_extension_chooses_the_caption_file(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "set", [(32, 32)])
+    (folder / "000.caption").write_text("of the other file")
+    assert captions_of(feed(folder, captions__extension=".caption")) == ["of the other file"]
+    assert captions_of(feed(folder, captions__extension=".txt")) == ["image 0"]
+    with pytest.raises(DatasetError, match="different captions"):
+        feed(folder)
+
+
+# breaks if the text is missing, in tags, or put behind a dropped caption
+@pytest.mark.effect("data.captions.suffix")
+def test_suffix_ends_each_caption(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "set", [(32, 32)])
+    around = {"captions__prefix": "sks", "captions__suffix": "in oil"}
+    assert captions_of(feed(folder, **around)) == ["sks image 0 in oil"]
+    assert captions_of(feed(folder, **around, captions__dropout=1)) == [""]
+
+
+# breaks if another epoch is dropped, or only some of its captions
+@pytest.mark.effect("data.captions.dropout_every")
+def test_dropout_every_empties_all_captions_of_an_epoch(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "set", [(32, 32)] * 3)
+    captions = captions_of(feed(folder, batch_size=3, steps=5, captions__dropout_every=2))
+    assert [captions[3 * epoch : 3 * epoch + 3] == [""] * 3 for epoch in range(5)] == [False, True, False, True, False]
+    assert "data.epoch_seed=add" in contradiction("data.captions.dropout_every=2", "data.epoch_seed=add")
+
+
+# breaks if fixed parts move, or separators stay in captions
+@pytest.mark.effect("data.captions.keep_separator", "data.captions.second_separator")
+def test_separators_fix_tags_and_join_others(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "set", [(32, 32)])
+    (folder / "000.txt").write_text("sks, dog ||| red hat;;; gold band, grass")
+    seen = captions_of(feed(folder, steps=30, captions__shuffle_tags=True, captions__keep_separator="|||",
+                            captions__second_separator=";;;"))  # fmt: skip
+    assert set(seen) == {"sks, dog, red hat, gold band, grass", "sks, dog, grass, red hat, gold band"}
+    assert "for shuffled or dropped tags" in contradiction("data.captions.keep_separator=x")

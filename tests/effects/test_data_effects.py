@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import multiprocessing
 import os
@@ -58,8 +59,8 @@ def shapes(fed: Any) -> set[tuple[int, int]]:
 
 
 # breaks if only the first folder is read, or keys of two folders can be equal
-@pytest.mark.effect("data.path")
-def test_path_is_one_folder_or_several(feed: Make, noisy: Make, tmp_path: Path) -> None:
+@pytest.mark.effect("data.path", "data.sets")
+def test_path_is_one_folder_and_sets_are_several(feed: Make, noisy: Make, tmp_path: Path) -> None:
     one, two = noisy(tmp_path / "one", [(32, 32)] * 2), noisy(tmp_path / "two", [(32, 32)] * 3)
     alone, both = feed(two), feed(one, two)
     assert sorted(k for b in alone.batches() for k in b.keys) == ["000.png", "001.png", "002.png"]
@@ -81,7 +82,7 @@ def test_format_is_found_by_its_name(feed: Make, noisy: Make, tmp_path: Path) ->
 @pytest.mark.effect("data.repeats")
 def test_repeats_counts_visits_per_epoch(feed: Make, noisy: Make, tmp_path: Path) -> None:
     one, two = noisy(tmp_path / "one", [(32, 32)] * 2), noisy(tmp_path / "two", [(32, 32)] * 2)
-    seen = Counter(k for b in feed(one, two, repeats=[1, 3]).batches() for k in b.keys)
+    seen = Counter(k for b in feed(one, {"path": two, "repeats": 3}).batches() for k in b.keys)
     assert seen == {"0/000.png": 1, "0/001.png": 1, "1/000.png": 3, "1/001.png": 3}
     assert set(Counter(k for b in feed(one, repeats=4).batches() for k in b.keys).values()) == {4}
     epoch = plan.plan(columns(DRAWN, 2.5), DataSettings(), accumulation=1, seed=0, epoch=0)
@@ -580,3 +581,51 @@ def test_cache_crops_counts_crops_per_image(prepare: Make, noisy: Make, tmp_path
         assert len(seen) == crops
         assert sum(seen.values()) == 40
         assert min(seen.values()) > 40 / crops / 3
+
+
+# breaks if base sizes after the first are not trained, or a mode has the batches of the other
+@pytest.mark.effect("data.resolution_mode")
+def test_resolution_mode_trains_each_base_size_or_a_random_one(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(80, 80)] * 12)
+    each = feed(folder, resolution=[32, 48], batch_size=4)
+    assert Counter(tuple(batch.pixels.shape[-2:]) for batch in each.batches()) == {(32, 32): 3, (48, 48): 3}
+    batches = feed(folder, resolution=[32, 48], resolution_mode="random", batch_size=4).batches()
+    assert {batch.pixels.shape[-1] for batch in batches} == {32, 48}
+    assert sorted(key for batch in batches for key in batch.keys) == [f"{n:03d}.png" for n in range(12)]
+
+
+# breaks if a set's own value does not reach its samples, or reaches those of others
+@pytest.mark.effect("data.sets")
+def test_each_set_has_its_own_settings(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    one, two, other = (noisy(tmp_path / name, [(64, 48)] * 4) for name in ("one", "two", "other"))
+    (two / "001.txt").write_text("a, b, c")
+    sets = (
+        {"path": one, "captions": {"dropout": 1.0}, "weight": 0.25},
+        {"path": two, "batch_size": 2, "flip": 1.0, "captions": {"trigger": "sks"}, "repeats": 2},
+        {"path": other, "class_images": True, "resolution": 48, "crop": "stretch"},
+    )
+    batches = feed(*sets, batch_size=4, prior__weight=0.5, prior__balance="none", captions__prefix="photo").batches()
+    captions, facts = {}, {}
+    for batch in batches:
+        [number] = {key[0] for key in batch.keys}  # sets of other batch sizes or sizes share no batch
+        captions.setdefault(number, set()).update(batch.captions)
+        shape, is_class = tuple(batch.pixels.shape[-2:]), bool(batch.is_class.all())
+        facts.setdefault(number, set()).add((batch.size, shape, is_class, *set(batch.weight.tolist())))
+    assert captions == {
+        "0": {""},
+        "1": {"photo sks image 0", "photo sks a, b, c", "photo sks image 2", "photo sks image 3"},
+        "2": {f"image {n}" for n in range(4)},
+    }
+    assert facts == {
+        "0": {(4, (24, 40), False, 0.25)}, "1": {(2, (24, 40), False, 1.0)}, "2": {(4, (40, 56), True, 0.5)},
+    }  # fmt: skip
+    assert sum(batch.size for batch in batches) == 4 + 2 * 4 + 4
+
+
+# breaks if a set or a base size is left out of the cache, or its entries are looked up with the settings of another
+def test_latents_of_sets_and_base_sizes_are_cached_and_found(shared_world: Any, prepare: Make, noisy: Make) -> None:
+    one, two = (noisy(shared_world.root / f"set-{name}", [(64, 64)] * 3) for name in ("one", "two"))
+    sets = json.dumps([{"path": str(one), "resolution": [32, 48]}, {"path": str(two), "flip": 1.0}])
+    ready = prepare(data__path=None, data__sets=sets, data__resolution=32, data__buckets__step=16, run__steps=3)
+    sizes = {tuple(batch.moments.shape[-2:]) for _ in range(3) for batch in ready.next_batches().batches}
+    assert len(sizes) == 2

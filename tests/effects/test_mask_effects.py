@@ -76,11 +76,12 @@ def test_mask_source_alpha_masks_transparent_pixels(feed: Make, tmp_path: Path) 
 
 # breaks if masks of another folder are used, or a folder of masks inside the images' folder is trained
 @pytest.mark.effect("data.mask.path")
-def test_mask_path_is_one_folder_or_one_per_data_path(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_mask_path_is_one_folder_for_all_or_one_for_each_set(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folders = [noisy(tmp_path / name, [(32, 32)] * 2) for name in "ab"]
     masks = [masks_of(folder, folder / "masks", shade) for folder, shade in zip(folders, (10, 20), strict=True)]
     grey(masks[1] / "stranger.png", (8, 8), 0)
-    fed = feed(*folders, mask__source="files", mask__path=list(map(str, masks)))
+    sets = [{"path": folder, "mask": {"path": of}} for folder, of in zip(folders, masks, strict=True)]
+    fed = feed(*sets, mask__source="files")
     shades = {key: int(mask.max()) for b in fed.batches() for key, mask in zip(b.keys, b.mask, strict=True)}
     assert shades == {"0/000.png": 10, "0/001.png": 10, "1/000.png": 20, "1/001.png": 20}
     assert [reason for path, reason in fed.report.notes if "stranger" in path] == ["a mask without an image"]
@@ -88,9 +89,7 @@ def test_mask_path_is_one_folder_or_one_per_data_path(feed: Make, noisy: Make, t
     both = feed(*folders, mask__source="files", mask__path=str(masks[0]))
     assert {int(mask.max()) for b in both.batches() for mask in b.mask} == {10}
     assert "write data.mask.source=files" in contradiction("data.mask.source=alpha", "data.mask.path=x")
-    assert "one for all or one for each" in contradiction(
-        "data.path=[a, b, c]", "data.mask.source=files", "data.mask.path=[a, b]"
-    )
+    assert "takes one value" in contradiction("data.mask.source=files", "data.mask.path=[a, b]")
 
 
 # breaks if the number does not reach the loss of training or of held-out images

@@ -36,7 +36,7 @@ def test_prior_path_is_trained_and_never_held_out(feed: Make, noisy: Make, tmp_p
     assert {one for one in captions if not one.startswith("sks ")} == {f"image {i}" for i in range(4)}
     assert feed(own).batches()[0].is_class is None
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DatasetError, match=r"data\.prior\.path has no usable image") as caught:
+    with pytest.raises(DatasetError, match="there is no usable class image, only 4 other images") as caught:
         feed(own, prior__path=str(tmp_path / "empty"))
     assert caught.value.code == "E1453"
 
@@ -155,16 +155,17 @@ def captions_in(fed: Any) -> set[str]:
 
 # breaks if a folder gets the word of another folder, or class images get one
 @pytest.mark.effect("data.captions.trigger")
-def test_trigger_is_the_word_of_each_folder(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_trigger_is_the_word_of_all_sets_or_of_one(feed: Make, noisy: Make, tmp_path: Path) -> None:
     one, two, other = (noisy(tmp_path / name, [(32, 32)]) for name in ("one", "two", "class"))
-    assert captions_in(feed(one, two, captions__trigger=["sks dog", "zwx cat"])) == {
+    words = [{"path": folder, "captions": {"trigger": word}} for folder, word in ((one, "sks dog"), (two, "zwx cat"))]
+    assert captions_in(feed(*words)) == {
         "sks dog image 0", "zwx cat image 0",
     }  # fmt: skip
     assert captions_in(feed(one, two, captions__trigger="sks", prior__path=str(other))) == {
         "sks image 0", "image 0",
     }  # fmt: skip
-    assert captions_in(feed(one, two, captions__trigger=["", "zwx"])) == {"image 0", "zwx image 0"}
-    assert "2 texts for 3 folders" in contradiction("data.path=[a,b,c]", "data.captions.trigger=[x,y]")
+    assert captions_in(feed(one, words[1])) == {"image 0", "zwx cat image 0"}
+    assert "takes one value" in contradiction("data.captions.trigger=[x,y]")
 
 
 # breaks if placeholders are not replaced, or images without a caption are refused although the template needs none
@@ -181,7 +182,8 @@ def test_template_builds_captions_from_the_trigger(feed: Make, noisy: Make, tmp_
     assert captions_in(feed(two, **word, captions__template="a photo of {trigger}")) == {"a photo of sks dog"}
     with pytest.raises(DatasetError, match="no caption"):
         feed(two, **word, captions__template="{caption} of {trigger}")
-    both = feed(one, two, **word, captions__template=["{caption} of {trigger}", "a {trigger}"])
+    of_two = {"path": two, "captions": {"template": "a {trigger}"}}
+    both = feed(one, of_two, **word, captions__template="{caption} of {trigger}")
     assert captions_in(both) == {"on {trigger} grass of sks dog", "of sks dog", "a sks dog"}
     noisy(tmp_path / "kohya" / "3_zwx cat", [(32, 32)] * 2)
     (tmp_path / "kohya" / "3_zwx cat" / "001.txt").unlink()

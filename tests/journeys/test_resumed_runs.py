@@ -229,7 +229,7 @@ def test_processes_with_different_data_are_refused(shared_world: Any, monkeypatc
         return replace(catalogue, fingerprint="other") if os.environ.get("RANK") == "1" else catalogue
 
     monkeypatch.setattr(catalogues, "build", differ_in_rank_1)
-    monkeypatch.setattr(catalogues, "at_address", lambda address: None)  # as on another machine
+    monkeypatch.setattr(catalogues, "at_address", lambda address, settings: None)  # as on another machine
     children = shared_world.fork_group("differ", 2, run__steps=2)
     assert shared_world.wait(children[1]) == 2, shared_world.out("differ")
     assert shared_world.wait(children[0]) == 6

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -178,14 +179,24 @@ class Feed:
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Iterator[Callable[..., Feed]]:
-    """`feed(folder, crop="random", …)`: the loader over a folder or several, one epoch of it unless `steps` says more.
-    Names are those of the section `data`; `a__b=c` stands for `data.a.b`."""
+    """`feed(folder, crop="random", …)`: the loader over a folder, or over several sets, each a folder or an entry of
+    `data.sets`; one epoch of it unless `steps` is given. Names are those of the section `data`; `a__b=c` stands for
+    `data.a.b`."""
     with ExitStack() as stack:
 
         def make(
-            *folders: Path, steps: int | None = None, accumulation: int = 1, seed: int = 0, **settings: Any
+            *folders: Path | dict[str, Any],
+            steps: int | None = None,
+            accumulation: int = 1,
+            seed: int = 0,
+            **settings: Any,
         ) -> Feed:
-            plain = {"path": list(map(str, folders)), "resolution": 32, "buckets__step": 8, "workers": 0}
+            plain: dict[str, Any] = {"resolution": 32, "buckets__step": 8, "workers": 0}
+            if len(folders) == 1 and isinstance(folders[0], Path):
+                plain["path"] = str(folders[0])
+            else:
+                sets = [folder if isinstance(folder, dict) else {"path": folder} for folder in folders]
+                plain["sets"] = json.dumps(sets, default=str)
             data: dict[str, Any] = {"cache": {"path": str(tmp_path / "cache")}}
             for key, value in (plain | settings).items():
                 *sections, field = key.split("__")

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from mezzotint.data.cache.entries import Caches, LatentCache, TextCache
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading.loader import Loader, RankShare
+from mezzotint.data.schedule.columns import plan_columns
 from mezzotint.data.schedule.placement import place
-from mezzotint.data.schedule.plan import Timeline, plan_columns
+from mezzotint.data.schedule.plan import Timeline
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def test_folder_listed_twice_is_noted(tmp_path: Path, monkeypatch: pytest.Monkey
     assert said("data.sets=[{path: a}, {path: b}]") == ""
     twice = said("data.sets=[{path: a}, {path: b}, {path: ./b/../a}]")
     assert f"{tmp_path / 'a'} twice" in twice
-    assert "data.repeats" in twice
+    assert "use repeats instead" in twice
     assert f"{tmp_path / 'a'} 3 times" in said("data.sets=[{path: a}, {path: link}, {path: a}]")
 
 
@@ -62,7 +63,8 @@ def test_train_and_check_print_the_notes(world: Any, capsys: Any) -> None:
     shutil.copy(world.images / "00.png", fox / "a.png")
     (fox / "a.txt").write_text("a fox that looks to the right")
     settings = {
-        "data__path": [folder, folder, str(fox.parent)],
+        "data__path": None,
+        "data__sets": json.dumps([{"path": one} for one in (folder, folder, str(fox.parent))]),
         "data__flip": 0.5,
         "objective__zero_terminal_snr": True,
         "run__steps": 1,

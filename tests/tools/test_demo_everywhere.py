@@ -111,8 +111,6 @@ def test_only_successful_run_is_stored(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_demonstration_and_its_repetitions_use_the_same_recipe(tmp_path: Path) -> None:
     folders = (tmp_path / "wugs", tmp_path / "world")
-    assert demo.words(folders, tmp_path / "a", tmp_path / "b")[:2] == [
-        f"data.path=[{folders[0]}, {folders[1]}]",
-        f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]",
-    ]
+    sets = f"data.sets=[{{path: '{folders[0]}', repeats: 100}}, {{path: '{folders[1]}', repeats: 1}}]"
+    assert demo.words(folders, tmp_path / "a", tmp_path / "b")[0] == sets
     assert 2 * lesson.REPEATS[0] * 12 == lesson.REPEATS[1] * lesson.KEPT, "a third of the samples are wugs"

@@ -23,7 +23,8 @@ from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.files.listing import walk
 from mezzotint.data.media import decoding
-from mezzotint.data.schedule.plan import PlanColumns, plan
+from mezzotint.data.schedule.columns import PlanColumns
+from mezzotint.data.schedule.plan import plan
 from mezzotint.settings.sections.data import DataSettings
 
 ROUNDS = 5

@@ -102,7 +102,7 @@ def figures_of(name: str, place: Path, images: tuple[Path, Path]) -> dict[str, A
     """Trains a row where that has not been done, and examines its average."""
     run = place / name
     words = [
-        f"data.path=[{images[0]}, {images[1]}]", f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]",
+        lesson.as_sets(images, REPEATS),
         f"data.cache.path={place / 'cache'}", f"run.folder={run}", "run.tensorboard=false",
         "run.steps=300", "optim.lr=2e-3", "data.captions.lines=random", *KINDS[name][1],
     ]  # fmt: skip

@@ -162,7 +162,7 @@ def train(run: Run, place: Path, folder: Path, base: Path, steps: int) -> None:
     ]
     if run.subject == "wug":
         wugs, others = lesson.write(folder / "images", KEPT, full=False, spread=SPREAD)
-        words += [f"data.path=[{wugs}, {others}]", f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]"]
+        words += [lesson.as_sets((wugs, others), REPEATS)]
     else:
         words += [f"data.path={night.write(folder / 'night-images')}", "data.repeats=4"]
     status = mezzotint(["train", "mini", *words, *run.words])

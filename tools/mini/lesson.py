@@ -69,6 +69,12 @@ class Answers:
     old: Mapping[str, float]
 
 
+def as_sets(folders: tuple[Path, Path], repeats: tuple[float, float]) -> str:
+    """The setting of two sets with their repeats."""
+    sets = (f"{{path: '{path}', repeats: {times}}}" for path, times in zip(folders, repeats, strict=True))
+    return f"data.sets=[{', '.join(sets)}]"
+
+
 def write(folder: Path, kept: int = KEPT, *, full: bool = True, spread: world.WugSpread = "even") -> tuple[Path, Path]:
     """Writes the images with their captions.
 

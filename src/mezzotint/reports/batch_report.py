@@ -16,7 +16,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.schedule.balance import Fill, fills
-from mezzotint.data.schedule.plan import plan_columns
+from mezzotint.data.schedule.columns import plan_columns
 from mezzotint.settings.sections.data import DataSettings
 
 UNDERSIZED = "undersized_images.txt"

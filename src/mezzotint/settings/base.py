@@ -20,8 +20,10 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     WithJsonSchema,
     create_model,
+    model_serializer,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -165,6 +167,15 @@ Interval = Annotated[
 ]
 
 
+class PartialSection(Section):
+    """A section of which only what is set counts: other values are those of another section, and are not written."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        defaults = {name: info.default for name, info in type(self).model_fields.items()}
+        return {name: value for name, value in write(self).items() if getattr(self, name) != defaults[name]}
+
+
 def as_only(value: Any) -> Any:
     """The entry of a list of one; None for an empty list. Raises ValueError for a longer one."""
     if not isinstance(value, (list, tuple)):
@@ -181,7 +192,7 @@ def one_line(value: str) -> str:
     return value.strip()
 
 
-def optional_copy(section: type[Section], name: str, fields: Iterable[str] | None = None) -> type[Section]:
+def optional_copy(section: type[Section], name: str, fields: Iterable[str] | None = None) -> type[PartialSection]:
     """A section with the same settings, or those of `fields`, of which each is None until it is set: for values that
     replace those of `section`."""
     chosen = section.model_fields if fields is None else fields
@@ -192,13 +203,14 @@ def optional_copy(section: type[Section], name: str, fields: Iterable[str] | Non
             Annotated[info.annotation, *info.metadata] | None,
             Field(default=None, description=info.description),
         )
-    return create_model(name, __base__=Section, __doc__=section.__doc__, **copies)
+    return create_model(name, __base__=PartialSection, __doc__=section.__doc__, **copies)
 
 
 def override(section: S, values: Section) -> S:
-    """A section with the values that are set in another one, section by section. Contradictions are not checked."""
+    """A section with the values that are set in another one, section by section; others than its own are ignored.
+    Contradictions are not checked."""
     changes: dict[str, Any] = {}
-    for name in type(values).model_fields:
+    for name in type(values).model_fields.keys() & type(section).model_fields.keys():
         value = getattr(values, name)
         if isinstance(value, Section):
             changes[name] = override(getattr(section, name), value)

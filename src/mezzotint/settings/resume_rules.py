@@ -66,10 +66,7 @@ def sort_differences(
     recorded: list[Difference] = []
     problems: list[Problem] = []
     for difference in differing:
-        path, values = (
-            difference.path,
-            f"is {format_value(difference.new)}, but {format_value(difference.old)} in the checkpoint",
-        )
+        path, values = difference.path, _describe_values(difference.old, difference.new)
         match difference.change:
             case "free":
                 continue
@@ -86,6 +83,20 @@ def sort_differences(
             case _:
                 raise AssertionError(difference.change)
     return recorded, problems
+
+
+def _describe_values(old: Any, new: Any) -> str:
+    """`is NEW, but OLD in the checkpoint`; for lists of settings only what differs."""
+    entries = [*old, *new] if isinstance(old, list) and isinstance(new, list) else []
+    if entries and all(isinstance(entry, dict) for entry in entries):
+        if len(old) != len(new):
+            return f"has {len(new)} entries, but {len(old)} in the checkpoint"
+        for number, (before, after) in enumerate(zip(old, new, strict=True)):
+            changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+            old, new = (({key: one[key] for key in changed if key in one}) for one in (before, after))
+            if changed:
+                return f"entry {number} has {format_value(new)}, but {format_value(old)} in the checkpoint"
+    return f"is {format_value(new)}, but {format_value(old)} in the checkpoint"
 
 
 def data_change_problems(allow_change: Sequence[str]) -> list[Problem]:

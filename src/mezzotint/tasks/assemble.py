@@ -28,7 +28,8 @@ from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.loader import Loader, RankShare
 from mezzotint.data.loading.prefetch import Prefetched, steps_ahead
 from mezzotint.data.media import decoding
-from mezzotint.data.schedule.plan import Timeline, plan_columns
+from mezzotint.data.schedule.columns import plan_columns
+from mezzotint.data.schedule.plan import Timeline
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.masking import LossMask
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError

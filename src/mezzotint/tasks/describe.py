@@ -12,6 +12,7 @@ import torch
 
 from mezzotint.data import findings
 from mezzotint.data.buckets import buckets
+from mezzotint.data.findings import sets
 from mezzotint.data.findings.captions import LostWords
 from mezzotint.runtimes.base import Launch
 from mezzotint.settings.counting import format_bytes, format_count, format_names
@@ -55,6 +56,8 @@ def _lines(subject: Subject) -> Iterator[Line]:
         yield "parameters", _parameter_line(recipe, model)
     if dataset is not None:
         yield "data", _data_line(recipe, dataset)
+        for one in sets.summarize_sets(dataset.catalogue, dataset.rows, dataset.timeline.columns, recipe.data):
+            yield one.name, str(one)
         yield "buckets", _bucket_line(recipe, dataset)
         yield "batches", _batch_line(recipe, dataset, subject.launch.world_size)
         if steps is not None:
@@ -136,7 +139,8 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
         dataset.catalogue, recipe.data, rows=dataset.rows, held=dataset.held,
         sets={name: len(data_set.rows) for name, data_set in dataset.sets.items()},
     )  # fmt: skip
-    return f"{samples}{_joined_images(recipe, dataset)}; from {', '.join(map(str, recipe.data.paths))}{flips}"
+    source = f" in {len(recipe.data.sets)} sets" if recipe.data.sets else f"; from {recipe.data.path}"
+    return f"{samples}{_joined_images(recipe, dataset)}{source}{flips}"
 
 
 def _joined_images(recipe: Recipe, dataset: Dataset) -> str:

@@ -16,11 +16,19 @@ from mezzotint.families.base import Grid
 from mezzotint.runtimes.base import Launch
 from mezzotint.settings.counting import format_count
 from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.resolving import rate_factor, resolve
 from mezzotint.training import trainable
 
 _KNOWS = re.compile(r"^In short: ([^.]+)\.", re.MULTILINE)
+
+
+def _count_equal_sets(data: DataSettings) -> Counter[str]:
+    """The number of sets with the same folder and settings, by folder."""
+    others = [one.model_dump_json(exclude={"path"}) for one in data.sets]
+    same = Counter(zip((str(one.path.resolve()) for one in data.sets), others, strict=True))
+    return Counter({folder: count for (folder, _), count in same.items()})
 
 
 def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets: int | None) -> list[str]:
@@ -30,9 +38,9 @@ def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets:
     buckets: how many have images, None if the data could not be read.
     """
     sentences = [
-        f"data.path names {folder} {'twice' if count == 2 else f'{count} times'}: an epoch visits each of its images "
-        "as often; use data.repeats instead"
-        for folder, count in Counter(path.resolve() for path in recipe.data.paths).items()
+        f"data.sets lists {folder} {'twice' if count == 2 else f'{count} times'} with the same settings: an epoch "
+        "visits each of its images as often; use repeats instead"
+        for folder, count in _count_equal_sets(recipe.data).items()
         if count > 1
     ]
     if recipe.objective.zero_terminal_snr and prediction == "epsilon":

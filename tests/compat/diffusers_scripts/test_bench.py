@@ -10,7 +10,8 @@ import pytest
 
 from mezzotint.cli import main
 from mezzotint.data.buckets import buckets
-from mezzotint.data.schedule.plan import PlanColumns, Timeline, plan
+from mezzotint.data.schedule.columns import PlanColumns
+from mezzotint.data.schedule.plan import Timeline, plan
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench import bench
 from mezzotint.tasks.bench.measuring import counts

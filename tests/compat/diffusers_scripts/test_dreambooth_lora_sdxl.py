@@ -18,14 +18,14 @@ TABLE = ("--pretrained_model_name_or_path=sdxl", "--instance_prompt=sks", "--dat
 def test_table_has_its_own_captions_or_the_prompt_for_all(tmp_path: Path) -> None:
     def read(*words: str) -> dict[str, object]:
         recipe = foreign.read_command_line(LINES.name, [*TABLE, *words], (), ALONE).recipe.data
-        kept = {"format": recipe.format, "path": [str(path) for path in recipe.path], "image": recipe.columns.image}
+        kept = {"format": recipe.format, "path": str(recipe.path), "image": recipe.columns.image}
         return kept | {"caption": recipe.columns.caption, "word": recipe.captions.trigger}
 
     assert read() == {
-        "format": "metadata", "path": ["images"], "image": "image", "caption": "text", "word": ("sks",),
+        "format": "metadata", "path": "images", "image": "image", "caption": "text", "word": "sks",
     }  # fmt: skip
     assert read("--caption_column=words", "--image_column=file") == {
-        "format": "metadata", "path": ["images"], "image": "file", "caption": "words", "word": (),
+        "format": "metadata", "path": "images", "image": "file", "caption": "words", "word": "",
     }  # fmt: skip
     more = foreign.read_command_line(
         LINES.name, [*TABLE, "--dataset_config_name=c", f"--cache_dir={tmp_path}"], (), ALONE

@@ -18,7 +18,7 @@ every_line = pytest.mark.parametrize(
 )
 def test_captions_are_sampled_templates_around_the_token(lines: Lines, kind: str, count: int, first: str) -> None:
     captions = lines.recipe(f"--learnable_property={kind}").data.captions
-    [template] = captions.template
+    template = captions.template
     templates = template.removeprefix("{").removesuffix("}").split("|")
     assert (len(templates), templates[0]) == (count, first)
     assert {caption_template.count("{trigger}") for caption_template in templates} == {1}
@@ -30,7 +30,7 @@ def test_token_is_initialized_from_another(lines: Lines) -> None:
     recipe = lines.recipe("--placeholder_token=<fox>", "--initializer_token=animal", "--num_vectors=2")
     assert recipe.model.tokens.words == {"<fox>": "animal"}
     assert recipe.model.tokens.vectors == 2
-    assert recipe.data.captions.trigger == ("<fox>",)
+    assert recipe.data.captions.trigger == "<fox>"
     assert recipe.model.train == ("tokens",)
 
 

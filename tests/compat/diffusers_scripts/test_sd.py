@@ -22,7 +22,7 @@ def test_defaults_leave_out_what_the_script_leaves_out() -> None:
     assert recipe.data.captions.dropout == 0.0
     assert recipe.data.captions.missing == "error"
     assert recipe.data.holdout.fraction == 0.0
-    assert recipe.data.repeats == (1.0,)
+    assert recipe.data.repeats == 1.0
     assert (recipe.data.cache.latents, recipe.data.cache.text) == (False, False)
     assert (recipe.objective.loss, recipe.objective.timesteps) == ("mse", (0, 1000))
     assert recipe.objective.zero_terminal_snr is False
@@ -63,7 +63,7 @@ def test_benchmark_command_is_translated_to_its_protocol() -> None:
         "optim.schedule.kind": "constant", "optim.schedule.warmup_steps": 0, "optim.ema.rule": "ramp",
         "data.resolution": 512, "data.crop": "center", "data.flip": 0.5, "data.remainder": "fill",
         "run.precision": "fp16", "run.folder": "sd-pokemon-model", "run.gradient_checkpointing.enabled": False,
-        "model.path": "CompVis/stable-diffusion-v1-4", "data.path": ["lambdalabs/pokemon-blip-captions"],
+        "model.path": "CompVis/stable-diffusion-v1-4", "data.path": "lambdalabs/pokemon-blip-captions",
     }  # fmt: skip
     assert {path: settings[path] for path in protocol} == protocol
     assert "run.compile" not in settings, "a protocol is kept: nothing faster is switched on"

@@ -17,7 +17,7 @@ translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes
 def test_what_the_trainer_leaves_out_is_left_out_by_the_recipe_s_own_defaults() -> None:
     recipe = foreign.read_command_line("everydream2", BAREST, (), ALONE).recipe
     assert (recipe.data.cache.latents, recipe.data.cache.text) == (False, False)
-    assert (recipe.data.repeats, recipe.data.rating.fraction, recipe.data.small_images) == ((1.0,), None, "upscale")
+    assert (recipe.data.repeats, recipe.data.rating.fraction, recipe.data.small_images) == (1.0, None, "upscale")
     assert (recipe.data.holdout.fraction, recipe.data.holdout.path) == (0.0, {})
     assert (recipe.model.last_layers, recipe.model.freeze, recipe.model.prediction) == (None, (), None)
     assert (recipe.objective.input_perturbation, recipe.run.steps, recipe.run.live.path) == (0.0, None, None)
@@ -87,7 +87,7 @@ def test_windows_and_unix_line_continuations_are_accepted() -> None:
     caret = ["python", "train.py", "--resume_ckpt", "sd15", "^", "--lr", "2e-6", "^", "--data_root", r"X:\my data", "^"]
     slash = ["python", "train.py", "--resume_ckpt", "sd15", "\\", "--lr=2e-6", "\\", "--data_root", r"X:\my data"]
     assert DIALECT.translate(caret, ALONE).settings == DIALECT.translate(slash, ALONE).settings
-    assert flat(DIALECT.translate(caret, ALONE).settings)["data.path"] == [r"X:\my data"]
+    assert flat(DIALECT.translate(caret, ALONE).settings)["data.path"] == r"X:\my data"
     [note_] = [note for note in notes(r"--save_ckpt_dir=r:\webui\models") if note.startswith("--save_ckpt_dir")]
     assert note_.endswith("is a Windows path: on this system it is a folder of that name in the current one")
 

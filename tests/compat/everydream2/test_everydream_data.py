@@ -14,6 +14,7 @@ from PIL import Image
 
 from mezzotint import outside
 from mezzotint.data.schedule import plan, schedule_file
+from mezzotint.data.schedule.columns import plan_columns
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
 from mezzotint.settings.reading.read import resolve_paths
@@ -63,7 +64,8 @@ def folder(tmp_path: Path) -> Path:
 
 def settings(folder: Path, **more: Any) -> dict[str, Any]:
     return {
-        "data__path": [str(folder), str(folder / "more.json")],
+        "data__path": None,
+        "data__sets": json.dumps([{"path": str(folder)}, {"path": str(folder / "more.json")}]),
         "data__format": "everydream",
         "data__batch_size": 2,
         "data__remainder": "repeat",
@@ -149,7 +151,7 @@ def test_schedule_file_lists_the_trained_samples(world: Any, folder: Path) -> No
         for line in lines:
             seen[Path(line.partition("path:")[2]).name] += 1
     assert set(seen) == {Path(name).name for name in FILES if name.endswith(".png")}
-    first, second = (plan.plan(plan.plan_columns(dataset.catalogue, dataset.rows, recipe.data), recipe.data,
+    first, second = (plan.plan(plan_columns(dataset.catalogue, dataset.rows, recipe.data), recipe.data,
                                accumulation=2, seed=seed, epoch=0).order.tolist() for seed in (555, 556))  # fmt: skip
     assert dataset.timeline.epoch(0).order.tolist() == first
     assert dataset.timeline.epoch(1).order.tolist() == second

@@ -18,7 +18,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.files.tags import Tags
 from mezzotint.data.schedule import balance, captions, plan, schedule_file
-from mezzotint.data.schedule.plan import PlanColumns
+from mezzotint.data.schedule.columns import PlanColumns, plan_columns
 from mezzotint.settings.sections.data import TABLES, DataSettings
 from mezzotint.shapes import Size
 from support.loading import place_by
@@ -350,7 +350,7 @@ def test_schedule_file_has_the_recorded_lines(tmp_path: Path) -> None:
     settings = table_of(512, path=tmp_path, format="everydream", batch_size=4, remainder="repeat")
     catalogue = build(settings, tmp_path / "index", workers=1)
     rows = np.arange(1, dtype=np.int32)
-    columns = plan.plan_columns(catalogue, rows, settings)
+    columns = plan_columns(catalogue, rows, settings)
     for number in (0, 1):
         epoch = plan.plan(columns, settings, accumulation=1, seed=555, epoch=number)
         path = schedule_file.write(epoch, rows, catalogue, settings, tmp_path)

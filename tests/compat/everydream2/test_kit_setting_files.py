@@ -52,7 +52,11 @@ def test_json_values_must_have_the_type_of_the_option() -> None:
     ],
 )
 def test_data_root_may_be_a_list(root: Any, paths: list[str]) -> None:
-    assert by({"data_root": root})["data.path"] == paths
+    settings = by({"data_root": root})
+    several = [{"path": path} for path in paths]
+    assert (settings["data.path"] if len(paths) == 1 else settings["data.sets"]) == (
+        paths[0] if len(paths) == 1 else several
+    )
 
 
 def test_key_without_effect_is_noted_with_the_file() -> None:

@@ -59,12 +59,12 @@ def test_folder_cached_by_mindone_is_trained_directly(tmp_path: Any) -> None:
     (tmp_path / "latent_cache").mkdir()
     words = ["--cache_latent=True", "--cache_text_embedding=True", f"--cache_path={tmp_path}"]
     data = translate(*words).settings["data"]
-    assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)])
+    assert (data["format"], data["path"]) == ("mindone-cache", str(tmp_path))
     assert "its age is unknown" in notes(*words)
     read = foreign.read_command_line("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.data
     assert (read.cache.latents, read.cache.text, read.cache.content, read.crop) == (True, True, "sample", "center")
     data = translate(f"--data_path={tmp_path}").settings["data"]
-    assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)]), "the plain script on a cache folder"
+    assert (data["format"], data["path"]) == ("mindone-cache", str(tmp_path)), "the plain script on a cache folder"
 
 
 def test_command_without_a_yaml_lists_those_that_ship() -> None:

@@ -67,7 +67,7 @@ def test_one_device_trains_as_documented() -> None:
     translation = translated(SINGLE)
     assert (translation.command, translation.lines) == ("train", ())
     assert translation.settings["model"]["path"] == "checkpoints/sd_xl_base_1.0_ms.ckpt"
-    assert translation.settings["data"]["path"] == ["/data/images/"]
+    assert translation.settings["data"]["path"] == "/data/images/"
 
 
 def test_mpirun_becomes_an_equivalent_torchrun_command() -> None:
@@ -145,7 +145,7 @@ def test_documented_command_trains_on_the_existing_cache(tmp_path: Path) -> None
     (tmp_path / "cache_data/latents/abc/layout.json").write_text("{}")
     translation = translated(HERE)
     data = translation.settings["data"]
-    assert (data["cache"]["latents"], data["cache"]["text"], data["path"]) == (True, True, ["data"])
+    assert (data["cache"]["latents"], data["cache"]["text"], data["path"]) == (True, True, "data")
     assert "./cache_data is a cache of Mezzotint and is used" in "\n".join(map(str, translation.notes))
     [(_, typed)] = translation.lines
     assert "--cache_latent True --cache_text_embedding True" in typed
@@ -158,11 +158,11 @@ def test_mindone_cache_of_the_same_data_is_trained_on() -> None:
     Path("cache_data/latent_cache/other.npy").touch()
     translation = translated(HERE)
     data = translation.settings["data"]
-    assert (data["format"], data["path"]) == ("mindone", ["data"])
+    assert (data["format"], data["path"]) == ("mindone", "data")
     assert "is a cache of MindONE, but not of data" in "\n".join(map(str, translation.notes))
     Path("cache_data/latent_cache/a.npy").touch()
     data = translated(HERE).settings["data"]
-    assert (data["format"], data["path"]) == ("mindone-cache", ["./cache_data"])
+    assert (data["format"], data["path"]) == ("mindone-cache", "./cache_data")
 
 
 @pytest.mark.parametrize("whose", ["Mezzotint", "MindONE"])

@@ -24,7 +24,7 @@ def test_documented_yaml_is_translated() -> None:
     assert (translated.optim.lr, schedule.kind, schedule.warmup_steps) == (1e-6, "constant", 500)
     assert (translated.data.batch_size, translated.run.steps, translated.data.workers) == (1, 100_000, 2)
     data = translated.data
-    assert (data.resolution, data.buckets.shape, data.crop) == (1024, "square", "random")
+    assert (data.resolution, data.buckets.shape, data.crop) == ((1024,), "square", "random")
     assert (data.resize, data.antialias) == ("bicubic", False)
     assert "SDXL's 0.13025 is used" in notes(DOCUMENT)
 

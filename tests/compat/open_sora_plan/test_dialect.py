@@ -48,7 +48,7 @@ def test_micro_batch_counts_are_divided_by_accumulation() -> None:
 def test_image_only_data_is_trained_with_one_frame() -> None:
     moved = changed("--num_frames=1", "--image_data=images.txt")
     assert moved == {
-        "data.path": ["images.txt"], "data.clips.frames": 1, "data.clips.images": "gone",
+        "data.path": "images.txt", "data.clips.frames": 1, "data.clips.images": "gone",
         "model.latte.video_length": 1,
     }  # fmt: skip
     assert any("only the list of images" in n for n in notes("--num_frames=1", "--image_data=images.txt"))

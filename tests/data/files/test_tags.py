@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mezzotint.data.files.tags import Tags, add_prefix
+from mezzotint.data.files.tags import Tags, add_around
 from mezzotint.stages import Sample
 
 WEIGHTED = Tags("a dog", ("brown", "asleep"), (1.0, 0.5), limit=40)
@@ -21,7 +21,7 @@ def test_tag_list_round_trips_through_its_encoding() -> None:
 
 def test_prefix_is_added_to_captions_and_main_text() -> None:
     sample = Sample("a", Path("a.png"), ("one", ""), overrides=(("flip", "0.5"), ("tags", WEIGHTED.encoded())))
-    with_prefix = add_prefix(sample, "photo of")
+    with_prefix = add_around(sample, "photo of", "")
     assert with_prefix.captions == ("photo of one", "photo of")
     assert with_prefix.overrides[0] == ("flip", "0.5")
     assert Tags.decoded(with_prefix.overrides[1][1]).main == "photo of a dog"

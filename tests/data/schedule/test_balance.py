@@ -9,7 +9,7 @@ import pytest
 
 from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule.balance import fills
-from mezzotint.data.schedule.plan import PlanColumns
+from mezzotint.data.schedule.columns import PlanColumns
 from support.data_sets import small_of as settings_of
 
 

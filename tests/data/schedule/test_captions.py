@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 from mezzotint import draws
-from mezzotint.data.files.tags import Tags, add_prefix, resolve_wildcards
-from mezzotint.data.schedule.captions import Changes, apply_changes, cached_shuffle_key, choose, shuffle_tags
+from mezzotint.data.files.tags import Tags, add_around, resolve_wildcards
+from mezzotint.data.schedule.captions import (
+    Changes,
+    apply_changes,
+    cached_shuffle_key,
+    choose,
+    is_dropped_in,
+    shuffle_tags,
+    without_changes,
+)
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.stages import Sample
 
@@ -103,6 +112,7 @@ def test_caption_without_main_text_is_its_tags() -> None:
     tags = Tags("", ("a", "b"), (1.0, 2.0), limit=4)
     assert tags.text == "a, b"
     assert {", ".join(order) for order in orders(tags)} == {"a, b", "b, a"}
+    assert {len(order) for order in orders(Tags("", ("a", "b"), (1.0, 2.0), limit=3))} == {1}
 
 
 def test_tags_round_trip_through_their_column() -> None:
@@ -130,7 +140,7 @@ def test_wildcards_match_kohya() -> None:
 def test_weighted_tags_get_prefix_wildcards_and_dropout() -> None:
     tags = Tags("a {red|blue} cat", ("{x|y}", "kept", "rare"), (3.0, 2.0, 1.0))
     sample = Sample("k", Path("k.png"), (tags.text,), overrides=(("flip", "0.5"), ("tags", tags.encoded())))
-    with_prefix = add_prefix(sample, "sks")
+    with_prefix = add_around(sample, "sks", "")
     assert with_prefix.captions == ("sks a {red|blue} cat, {x|y}, kept, rare",)
     assert with_prefix.overrides[0] == ("flip", "0.5")
     line = with_prefix.overrides[1][1]
@@ -141,3 +151,45 @@ def test_weighted_tags_get_prefix_wildcards_and_dropout() -> None:
     shuffle = Changes(shuffle=True)
     plain = {apply_changes("", tags.encoded(), shuffle, address=draws.key(n, "x")) for n in range(60)}
     assert plain == {shuffle_tags(tags, address=draws.key(n, "x")) for n in range(60)}
+
+
+# --- separators -------------------------------------------------------------------------------------------------------
+
+
+def variants(caption: str, changes: Changes, count: int = 400) -> set[str]:
+    return {apply_changes(caption, "", changes, address=draws.key(1, "tags", n)) for n in range(count)}
+
+
+def test_parts_before_and_after_the_keep_separator_stay() -> None:
+    changes = Changes(shuffle=True, keep=5, keep_separator="|||")
+    assert variants("1girl, sks ||| a, b, c ||| best, last", changes) == {
+        f"1girl, sks, {', '.join(order)}, best, last" for order in permutations("abc")
+    }
+    assert variants("||| a, b", changes) == {"a, b", "b, a"}
+    assert variants("1girl ||| a", replace(changes, shuffle=False, tag_dropout=1.0)) == {"1girl"}
+
+
+def test_caption_without_the_keep_separator_uses_the_number() -> None:
+    changes = Changes(shuffle=True, keep=0, keep_separator="|||")
+    assert variants("one, a, b", changes) == {"one, a, b", "one, b, a"}
+    assert variants("one, a, b", replace(changes, keep=-1)) == {
+        ", ".join(order) for order in permutations(["one", "a", "b"])
+    }
+    assert variants("one, a", Changes(tag_dropout=1.0, keep=-1)) == {""}
+
+
+def test_tags_joined_by_the_second_separator_move_together() -> None:
+    changes = Changes(shuffle=True, keep=-1, second_separator=";;;")
+    assert variants("red hat;;; gold band, a", changes) == {"red hat, gold band, a", "a, red hat, gold band"}
+
+
+def test_separators_become_commas_in_held_out_captions_and_stay_without_changes() -> None:
+    caption, both = "x ||| a;;;b ||| y", Changes(shuffle=True, keep_separator="|||", second_separator=";;;")
+    assert without_changes(caption, both) == "x, a,b, y"
+    assert without_changes(caption, replace(both, shuffle=False)) == caption
+    assert variants(caption, replace(both, shuffle=False)) == {caption}
+
+
+def test_every_third_epoch_is_without_captions() -> None:
+    assert [is_dropped_in(epoch, 3) for epoch in range(7)] == [False, False, True, False, False, True, False]
+    assert not any(is_dropped_in(epoch, 0) for epoch in range(5))

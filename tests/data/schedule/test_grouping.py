@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from mezzotint import draws
 from mezzotint.data.schedule import _grouping
-from mezzotint.data.schedule.plan import PlanColumns, Timeline, num_steps, plan, share_of
+from mezzotint.data.schedule.columns import PlanColumns
+from mezzotint.data.schedule.plan import Timeline, num_steps, plan, share_of
 from mezzotint.settings.sections.subjects import RatingSettings
 from support.data_sets import small_of as settings_of
 from support.messages import refused

@@ -10,7 +10,8 @@ import pytest
 
 from mezzotint import draws
 from mezzotint.data.schedule._pairing import balance_repeats
-from mezzotint.data.schedule.plan import PlanColumns, Timeline, num_steps, plan
+from mezzotint.data.schedule.columns import PlanColumns
+from mezzotint.data.schedule.plan import Timeline, num_steps, plan
 from support.data_sets import small_of
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from mezzotint import draws
 from mezzotint.data.buckets import buckets
+from mezzotint.data.schedule.columns import plan_columns
 from mezzotint.data.schedule.placement import at_visit, cached_view
-from mezzotint.data.schedule.plan import Visit, plan_columns
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
 from support.data_sets import small_of as settings_of

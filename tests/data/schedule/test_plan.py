@@ -14,7 +14,8 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from mezzotint import draws
-from mezzotint.data.schedule.plan import PlanColumns, Timeline, epoch_address, num_steps, plan
+from mezzotint.data.schedule.columns import PlanColumns
+from mezzotint.data.schedule.plan import Timeline, epoch_address, num_steps, plan
 from support.data_sets import small_of as settings_of
 from support.messages import refused
 

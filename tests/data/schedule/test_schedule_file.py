@@ -11,6 +11,7 @@ from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.schedule import plan, schedule_file
+from mezzotint.data.schedule.columns import plan_columns
 from mezzotint.settings.sections.data import DataSettings
 
 
@@ -25,7 +26,7 @@ def planned(tmp_path: Path, **values: Any) -> tuple[Any, np.ndarray[Any, Any], C
     )
     data_set = build(settings, tmp_path / "index", workers=1)
     rows = np.arange(len(data_set), dtype=np.int32)
-    epoch = plan.plan(plan.plan_columns(data_set, rows, settings), settings, accumulation=1, seed=0, epoch=3)
+    epoch = plan.plan(plan_columns(data_set, rows, settings), settings, accumulation=1, seed=0, epoch=3)
     return epoch, rows, data_set, settings
 
 

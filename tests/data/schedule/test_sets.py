@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 
 from mezzotint import draws
 from mezzotint.data.schedule._pairing import balance_repeats
-from mezzotint.data.schedule.plan import (
-    Choices,
-    PlanColumns,
-    Timeline,
-    bucket_visits,
-    num_steps,
-    plan,
-)
+from mezzotint.data.schedule.columns import Choices, PlanColumns
+from mezzotint.data.schedule.plan import Timeline, bucket_visits, num_steps, plan
 from support.data_sets import small_of as settings_of
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.resume_rules import find_differences
 from mezzotint.settings.sections.data import DataSettings
 from support.contradictions import contradiction
 

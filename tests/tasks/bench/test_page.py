@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint.data.schedule.plan import PlanColumns, Timeline
+from mezzotint.data.schedule.columns import PlanColumns
+from mezzotint.data.schedule.plan import Timeline
 from mezzotint.settings.reading.read import read_text
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench import _page

@@ -112,7 +112,7 @@ def test_default_folder_of_class_images_depends_on_model_and_prompt(tmp_path: Pa
     others = [prior_of(), prior_of("data.prior.class_prompt=a cat"), prior_of("model.path=sd1")]
     assert [one.class_prompt for one in others] == ["cat", "a cat", "cat"]
     assert len({one.path for one in (plain, *others)}) == 4
-    assert prior_of("data.prior.path=mine").path[0].name == "mine"
+    assert prior_of("data.prior.path=mine").path == Path("mine")
 
 
 def test_progress_states_remaining_time() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
+from mezzotint.settings.counting import format_bytes
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
@@ -134,3 +136,11 @@ def test_ways_count_gradient_sums_of_given_dtype() -> None:
         for sums in ("same", "fp32")
     )
     assert kept.gradients == 2 * plain.gradients
+
+
+def test_ways_name_their_settings_and_the_memory_of_both_sides() -> None:
+    memory: Any = SimpleNamespace(step=3 * 2**30, on_host=0)
+    assert str(fitting.FittingSettings({}, memory)) == f"as it is ({format_bytes(3 * 2**30)})"
+    memory.on_host = 2**30
+    text = str(fitting.FittingSettings({"run.micro_batch": 1}, memory))
+    assert text == f"run.micro_batch=1 ({format_bytes(3 * 2**30)}, and {format_bytes(2**30)} of host memory)"

@@ -24,9 +24,11 @@ from mezzotint.data.buckets.buckets import Placed
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings import images
+from mezzotint.data.findings.sets import SetSummary, summarize_sets
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.data.media.colour import conversions_of
 from mezzotint.data.schedule import captions, placement, plan
+from mezzotint.data.schedule.columns import plan_columns
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import MezzotintError
 from mezzotint.settings.reading.read import read_text, resolve_paths
@@ -125,6 +127,8 @@ class DataSet:
         crop = placement.at_visit(catalogue, visit, size, settings)
         row_dropout = catalogue.overrides.caption_dropout_of(row)
         dropout = settings.captions.dropout if row_dropout is None else row_dropout
+        if captions.is_dropped_in(at_epoch, settings.captions.dropout_every):
+            dropout = 1.0
         chosen = captions.choose(catalogue.captions(row), visit, dropout=dropout)
         all_captions = captions.DrawnCaptions.of(catalogue, row, settings)
         top, left = crop.crop_top_left
@@ -189,12 +193,17 @@ class DataSet:
             {"name": "Aspect", "over": False, "help": "width / height", "bars": aspect},
         ]  # fmt: skip
 
+    def _sets(self) -> tuple[SetSummary, ...]:
+        rows, _ = self.catalogue.split(self.settings.holdout, self.recipe.run.seed, at_most=self.settings.max_samples)
+        return summarize_sets(self.catalogue, rows, plan_columns(self.catalogue, rows, self.settings), self.settings)
+
     def summary(self) -> dict[str, Any]:
         """Counts, and the skipped and excluded files with their reasons."""
         report = self.catalogue.report
         problems = [(name, PROBLEMS[name], int(mask.sum())) for name, mask in self.masks.items() if mask.any()]
         return {
             "used": report.used,
+            "sets": [(one.name, make_printable(str(one))) for one in self._compute_once(("sets",), self._sets)],
             "problems": problems,
             "skipped": [(make_printable(path), make_printable(reason)) for path, reason in report.skipped[:500]],
             "left_out": [(make_printable(path), make_printable(reason)) for path, reason in report.left_out[:500]],

@@ -40,7 +40,7 @@ def _set_captioned_images(draft: Draft) -> None:
         )
     if name and folder:
         draft.note("train_data_dir", "--dataset_name is used; the data set is read without this folder")
-    values = {"data.format": "metadata", "data.path": [name or folder]}
+    values = {"data.format": "metadata", "data.path": name or folder}
     draft.set_all(values, "dataset_name" if name else "train_data_dir")
 
 
@@ -53,7 +53,7 @@ def _set_subject_images(draft: Draft) -> None:
         message = "and --dataset_name are both given" if name else "is not given, nor --dataset_name"
         draft.refuse("instance_data_dir", f"{message}; the script takes one of them", code="E1017")
     kind = "metadata" if name else "image-folder"
-    draft.set_all({"data.path": [name or folder], "data.format": kind}, "dataset_name" if name else "instance_data_dir")
+    draft.set_all({"data.path": name or folder, "data.format": kind}, "dataset_name" if name else "instance_data_dir")
     if takes_table:
         draft.set("data.columns.image", draft.text("image_column") if name else "image", "image_column")
         _set_repeats(draft)
@@ -61,19 +61,19 @@ def _set_subject_images(draft: Draft) -> None:
         draft.set("data.columns.caption", column, "caption_column")
         draft.note("instance_prompt", "--caption_column is used")
     else:
-        draft.set_all({"data.captions.trigger": [prompt], "data.captions.template": ["{trigger}"]}, "instance_prompt")
+        draft.set_all({"data.captions.trigger": prompt, "data.captions.template": "{trigger}"}, "instance_prompt")
 
 
 def _set_token_images(draft: Draft) -> None:
     """Sets a folder, with caption templates around the learned token for all images."""
-    draft.set_all({"data.path": [draft.text("train_data_dir")], "data.format": "image-folder"}, "train_data_dir")
+    draft.set_all({"data.path": draft.text("train_data_dir"), "data.format": "image-folder"}, "train_data_dir")
     _set_repeats(draft)
     word, begins = draft.text("placeholder_token"), draft.text("initializer_token")
     draft.set("model.tokens.words", {word: begins}, "placeholder_token", "initializer_token")
-    draft.set("data.captions.trigger", [word], "placeholder_token")
+    draft.set("data.captions.trigger", word, "placeholder_token")
     sentences = SENTENCES.get(draft.text("learnable_property"), SENTENCES["object"])
     template = f"{{{'|'.join(one.format('{trigger}') for one in sentences)}}}"
-    draft.set_all({"data.captions.template": [template], "data.captions.wildcards": True}, "learnable_property")
+    draft.set_all({"data.captions.template": template, "data.captions.wildcards": True}, "learnable_property")
     unfit = sorted({*word} & {*"{|}"})
     if unfit:
         draft.refuse("placeholder_token", f"must be without {' '.join(unfit)}, got {word}", code="E1017")
@@ -81,7 +81,7 @@ def _set_token_images(draft: Draft) -> None:
 
 def _set_repeats(draft: Draft) -> None:
     if draft.check_bounds("repeats"):
-        draft.set("data.repeats", [float(draft.integer("repeats"))], "repeats")
+        draft.set("data.repeats", float(draft.integer("repeats")), "repeats")
 
 
 def _set_sizes(draft: Draft, script: ExampleScript) -> None:
@@ -186,7 +186,7 @@ def _set_class_images(draft: Draft) -> None:
     for flag in ("class_data_dir", "class_prompt"):
         if not draft.text(flag):
             draft.refuse(flag, "is not given; --with_prior_preservation needs it", code="E1017")
-    draft.set("data.prior.path", [draft.text("class_data_dir")], "class_data_dir")
+    draft.set("data.prior.path", draft.text("class_data_dir"), "class_data_dir")
     draft.set("data.prior.balance", "pairs", "with_prior_preservation")
     if "caption_dropout" in draft.rows:
         draft.set("data.prior.dropout", False, "caption_dropout")

@@ -64,7 +64,7 @@ _REMARKS = tuple(
 # fmt: off
 _DATA = (
     row("config", str, "run.live.path", "a train.json of these options, without dashes; the command line overrides it"),
-    row("data_root", "input", "data.path data.format",
+    row("data_root", "input", "data.path data.sets data.format",
         "a folder, a manifest (.json), or, in train.json, a list or an object of them", from_json=_sources),
     row("resolution", 512, "data.resolution data.buckets.shape",
         "buckets from EveryDream2's table; rounded down to a multiple of 64"),

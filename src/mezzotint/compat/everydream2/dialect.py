@@ -48,7 +48,10 @@ def _set_model(draft: Draft, parts: tuple[str, ...]) -> None:
 
 def _set_data(draft: Draft) -> None:
     root = draft.values["data_root"]
-    draft.set("data.path", list(root) if isinstance(root, tuple) else [root], "data_root")
+    if isinstance(root, tuple) and len(root) > 1:
+        draft.set("data.sets", [{"path": path} for path in root], "data_root")
+    else:
+        draft.set("data.path", root[0] if isinstance(root, tuple) else root, "data_root")
     draft.set("data.format", "everydream", "data_root")
     _set_resolution(draft)
     draft.set_all({"data.crop": "triangular", "data.jitter": 0.02, "data.resize": "bicubic"}, "resolution")

@@ -87,7 +87,7 @@ def _set_files(draft: Draft, dataset: Node) -> None:
     theirs = next((name for name in (cache, folder) if name and cached_by(name) == "MindONE"), "")
     if theirs and (latents or text or theirs == folder) and draft.text("task") == "txt2img":
         flag = "cache_path" if theirs == cache else "data_path"
-        draft.set_all({"data.format": "mindone-cache", "data.path": [theirs]}, flag)
+        draft.set_all({"data.format": "mindone-cache", "data.path": theirs}, flag)
         draft.note(flag, f"{theirs} is a cache of MindONE; it is used unchanged, and its age is unknown")
         _use_foreign_cache(draft, flag)
         _export_unet(draft)
@@ -95,7 +95,7 @@ def _set_files(draft: Draft, dataset: Node) -> None:
         draft.refuse("data_path", "is missing; name the folder with the .csv files", code="E1017")
     else:
         draft.set("data.format", "webdataset" if is_web else "mindone", dataset.flag())
-        draft.set("data.path", [folder], "data_path")
+        draft.set("data.path", folder, "data_path")
         if is_web:
             dataset.copy("data.columns.caption", "caption_key")
         _set_cache(draft, latents=bool(latents), text=bool(text))

@@ -82,7 +82,7 @@ def _set_clips(draft: Draft) -> None:
         draft.note("video_data", "with --num_frames 1 only the list of images is read")
     if not draft.text(flag):
         draft.refuse(flag, "is not given; it must be the list file of the data set", code="E1017")
-    draft.set_all({"data.format": "clip-list", "data.path": [draft.text(flag)]}, flag)
+    draft.set_all({"data.format": "clip-list", "data.path": draft.text(flag)}, flag)
     draft.set_all({"data.clips.frames": frames, "model.latte.video_length": frames // 4 + 1}, "num_frames")
     squares = {
         "data.buckets.shape": "square",

@@ -38,7 +38,8 @@ from mezzotint.errors import DatasetError
 from mezzotint.settings.base import with_values
 from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.sections.clips import ClipsSettings
-from mezzotint.settings.sections.data import DataSettings, HoldoutSettings, ImageSet, SetSettings
+from mezzotint.settings.sections.data import DataSettings, HoldoutSettings, ImageSet
+from mezzotint.settings.sections.sets import SetSettings
 from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
 

@@ -28,7 +28,7 @@ from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.overrides import OverridesBuilder
 from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.remote import NearFiles
-from mezzotint.data.files.tags import add_prefix, apply_template, choose_first_alternatives
+from mezzotint.data.files.tags import add_around, apply_template, choose_first_alternatives
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding, timeouts
 from mezzotint.errors import DatasetError
@@ -125,7 +125,10 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
 def _set_dependencies(source: Source) -> tuple[object, ...]:
     """What an index depends on of the settings of one set."""
     settings, captions = source.settings, source.settings.captions
-    changed = {"dropout", "dropped", "shuffle_tags", "keep_tags", "tag_dropout"}  # at each visit
+    changed = {
+        "dropout", "dropout_every", "dropped", "shuffle_tags", "keep_tags", "tag_dropout", "keep_separator",
+        "second_separator",
+    }  # at each visit  # fmt: skip
     return (
         captions.model_dump_json(exclude=changed),
         caption_cleaning.VERSION if captions.clean else 0,
@@ -210,8 +213,8 @@ def _with_trained_captions(item: Sample | Skipped | Noted, source: Source) -> Sa
         if prompt:
             item, _ = replace(item, captions=(prompt,)), own.pop("tags", None)
         item = replace(item, overrides=(*own.items(), ("prior", "true")))
-    if settings.prefix:
-        item = add_prefix(item, settings.prefix)
+    if settings.prefix or settings.suffix:
+        item = add_around(item, settings.prefix, settings.suffix)
     return caption_cleaning.clean_captions(item) if settings.clean else item
 
 

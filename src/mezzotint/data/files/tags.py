@@ -55,10 +55,19 @@ class Tags:
         return Tags(main, tags, (1.0,) * len(tags))
 
 
-def add_prefix(sample: Sample, prefix: str) -> Sample:
-    """Puts a text and a space before a sample's captions, as kohya's `caption_prefix`: as if it were in the caption
-    files."""
-    return _rewrite(sample, lambda text: f"{prefix} {text}".rstrip())
+def add_around(sample: Sample, prefix: str, suffix: str) -> Sample:
+    """Puts texts before and after a sample's captions, separated by spaces, as kohya's `caption_prefix` and
+    `caption_suffix`: as if they were in the caption files."""
+    sample = _rewrite(sample, lambda text: f"{prefix} {text}".strip()) if prefix else sample
+    if not suffix:
+        return sample
+    overrides = dict(sample.overrides)
+    if "tags" in overrides:
+        tags = Tags.decoded(overrides["tags"])
+        changed = replace(tags, tags=(*tags.tags[:-1], f"{tags.tags[-1]} {suffix}")) if tags.tags else None
+        overrides["tags"] = (changed or replace(tags, main=f"{tags.main} {suffix}".strip())).encoded()
+    captions = tuple(f"{text} {suffix}".strip() for text in sample.captions)
+    return replace(sample, captions=captions, overrides=tuple(overrides.items()))
 
 
 def apply_template(sample: Sample, template: str, trigger: str) -> Sample:

@@ -15,7 +15,7 @@ from mezzotint.data.findings import captions, files, images
 from mezzotint.data.findings.captions import LostWords
 from mezzotint.data.findings.finding import Example, Finding, in_order, limit_examples, name_first
 from mezzotint.data.schedule.balance import Fill, fills
-from mezzotint.data.schedule.plan import plan_columns
+from mezzotint.data.schedule.columns import plan_columns
 from mezzotint.settings.counting import format_count
 from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.sections.data import DataSettings

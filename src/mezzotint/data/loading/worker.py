@@ -166,8 +166,11 @@ class BatchWorker(Dataset[Any]):
         keeps = not self._settings.prior.dropout
         if not self._is_training or (keeps and self._catalogue.overrides.prior[visit.row]):
             return 0.0
+        settings = self._settings_of(visit).captions
+        if captions.is_dropped_in(visit.epoch, settings.dropout_every):
+            return 1.0
         own = self._catalogue.overrides.caption_dropout_of(visit.row)
-        return self._settings_of(visit).captions.dropout if own is None else own
+        return settings.dropout if own is None else own
 
     def _settings_of(self, visit: Visit) -> DataSettings:
         return self._catalogue.settings_of(visit.row, self._settings)

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from mezzotint.data.buckets import buckets
-from mezzotint.data.schedule.plan import PlanColumns
+from mezzotint.data.schedule.columns import PlanColumns
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 

@@ -23,22 +23,33 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Changes:
     """Random changes of captions at each visit. shuffle: shuffles tags. keep: number of tags after the first part that
-    stay in place. tag_dropout: probability that another tag is dropped. wildcards: selects one of `{a|b}`."""
+    stay in place, −1 for none and not the first part either. tag_dropout: probability that another tag is dropped.
+    wildcards: selects one of `{a|b}`. keep_separator, second_separator: of `data.captions`."""
 
     shuffle: bool = False
     keep: int = 0
     tag_dropout: float = 0.0
     wildcards: bool = False
+    keep_separator: str = ""
+    second_separator: str = ""
 
     @classmethod
     def of(cls, settings: CaptionSettings, *, shuffles_own: bool = False) -> Changes:
         """The changes for a sample. shuffles_own: whether its own settings enable shuffling."""
         shuffle = settings.shuffle_tags or shuffles_own
-        return cls(shuffle, settings.keep_tags, settings.tag_dropout, settings.wildcards)
+        return cls(
+            shuffle, settings.keep_tags, settings.tag_dropout, settings.wildcards, settings.keep_separator,
+            settings.second_separator,
+        )  # fmt: skip
+
+    @property
+    def of_tags(self) -> bool:
+        """Whether tags are shuffled or dropped."""
+        return self.shuffle or self.tag_dropout > 0
 
     @property
     def are_any(self) -> bool:
-        return self.shuffle or self.tag_dropout > 0 or self.wildcards
+        return self.of_tags or self.wildcards
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +95,52 @@ def apply_changes(caption: str, line: str, changes: Changes, *, address: int) ->
     """
     if changes.wildcards and not line:
         caption = resolve_wildcards(caption, partial(_wildcard, address))
-    if not ((line and changes.are_any) or changes.shuffle or changes.tag_dropout):
+    if not ((line and changes.are_any) or changes.of_tags):
         return caption
-    tags = Tags.decoded(line) if line else Tags.of(caption)
-    if changes.wildcards and line:
-        tags = _resolve_wildcards(tags, address)
+    if line:
+        tags = Tags.decoded(line)
+        return _change_tags(_resolve_wildcards(tags, address) if changes.wildcards else tags, changes, address)
+    fixed = _split_fixed(caption, changes)
+    before, loose, after = fixed or ("", caption, "")
+    tags = Tags.of(loose)
+    if changes.keep < 0 or fixed:
+        tags = replace(tags, main="", tags=(tags.main, *tags.tags), weights=(1.0, *tags.weights))
+    changed = _change_tags(tags, replace(changes, keep=0 if fixed else max(changes.keep, 0)), address)
+    return _unite(", ".join(filter(None, (before, changed, after))), changes)
+
+
+def _change_tags(tags: Tags, changes: Changes, address: int) -> str:
+    """The text of tags that are dropped, then shuffled."""
     if changes.tag_dropout:
         tags = drop_tags(tags, address=address, keep=changes.keep, dropout=changes.tag_dropout)
     return shuffle_tags(tags, address=address, keep=changes.keep) if changes.shuffle else tags.text
 
 
+def _split_fixed(caption: str, changes: Changes) -> tuple[str, str, str] | None:
+    """The parts of a caption before the separator, which stay, those to change, and those after a second separator;
+    None without one."""
+    if not changes.keep_separator or changes.keep_separator not in caption:
+        return None
+    before, loose, *after = (
+        ", ".join(part.strip() for part in text.split(",") if part.strip())
+        for text in caption.split(changes.keep_separator, 2)
+    )
+    return before, loose, after[0] if after else ""
+
+
+def _unite(caption: str, changes: Changes) -> str:
+    return caption.replace(changes.second_separator, ",") if changes.second_separator else caption
+
+
 def without_changes(caption: str, changes: Changes) -> str:
-    """A caption without random changes, for held-out images and previews: the first alternative of each wildcard."""
-    return choose_first_alternatives(caption) if changes.wildcards else caption
+    """A caption without random changes, for held-out images and previews: the first alternative of each wildcard, and
+    commas instead of separators."""
+    if changes.wildcards:
+        caption = choose_first_alternatives(caption)
+    if not changes.of_tags:
+        return caption
+    fixed = _split_fixed(caption, changes)
+    return _unite(", ".join(filter(None, fixed)) if fixed else caption, changes)
 
 
 def _wildcard(address: int, number: int, count: int) -> int:
@@ -133,6 +177,11 @@ def choose(captions: Sequence[str], visit: Visit, *, dropout: float) -> str:
 def is_dropped(visit: Visit, dropout: float) -> bool:
     """Whether the caption of a visit is replaced by the empty one."""
     return dropout > 0 and draws.uniform(visit.draw("drop")) < dropout
+
+
+def is_dropped_in(epoch: int, every: int) -> bool:
+    """Whether all captions of an epoch, counted from 0, are dropped. every: of `data.captions.dropout_every`."""
+    return every > 0 and (epoch + 1) % every == 0
 
 
 def shuffle_tags(tags: Tags, *, address: int, keep: int = 0) -> str:

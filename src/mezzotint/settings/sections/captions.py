@@ -20,6 +20,9 @@ class CaptionSettings(Section):
     `filename` uses the file's name without its extension, underscores as spaces; `either` uses the sidecar file if
     there is one, otherwise the name."""
 
+    extension: Annotated[Literal["any", ".txt", ".caption"], ALLOW] = "any"
+    """Which caption files are read: those with one extension, or `any` of both."""
+
     lines: Annotated[Literal["join", "random", "first"], ALLOW] = "join"
     """A caption file with several lines: `join` makes one caption of them; `random` takes one line at each visit, drawn
     by address; `first` takes the first that is not empty, as kohya's scripts do, and is the default with
@@ -29,6 +32,9 @@ class CaptionSettings(Section):
     """Text at the start of every caption, such as a trigger word, followed by a space, as if it were written in each
     caption file: it belongs to the caption's first part, which stays when tags are shuffled or dropped, and its commas
     count. A dropped caption is empty all the same. Prompts do not get it."""
+
+    suffix: Annotated[Text, ALLOW] = ""
+    """Text at the end of every caption, after a space, as if it were written in each caption file."""
 
     trigger: Annotated[Text, ALLOW] = ""
     """The word you put in a prompt to get the subject or style of the images, such as `sks dog`. Without a template
@@ -53,6 +59,9 @@ class CaptionSettings(Section):
     prediction that classifier-free guidance subtracts (Ho and Salimans 2022, arXiv:2207.12598). 0.04–0.1 is usual; more
     weakens the effect of captions. A probability that the format gives for an image replaces it."""
 
+    dropout_every: Annotated[NonNegativeInt, ALLOW] = 0
+    """Every so many epochs all captions are dropped for one: with 3 in the third, the sixth and so on. 0 never."""
+
     dropped: Annotated[Literal["empty", "zeros"], ALLOW] = "empty"
     """What replaces a dropped caption: the `empty` caption, as in most models, or an embedding of `zeros`, pooled text
     included, as in SDXL's training. Captions that are empty and not dropped stay the empty caption. Sample from such a
@@ -67,12 +76,26 @@ class CaptionSettings(Section):
     that are lists of tags. Tags with unequal weights, if the format has them, are ordered by a weighted draw, as many
     as their length limit allows."""
 
-    keep_tags: Annotated[NonNegativeInt, ALLOW] = 0
-    """With shuffled or dropped tags: how many tags after the caption's first part stay where they are."""
+    keep_tags: Annotated[int, Field(ge=-1, le=10**6), ALLOW] = 0
+    """With shuffled or dropped tags: how many tags after the caption's first part stay where they are. With -1 the
+    first part is shuffled or dropped like the others."""
+
+    keep_separator: Annotated[Text, ALLOW] = ""
+    """With shuffled or dropped tags: a text, such as `|||`, before which parts of a caption stay where they are, and
+    after whose second occurrence, if there is one. It is removed. In captions without it `keep_tags` counts."""
+
+    second_separator: Annotated[Text, ALLOW] = ""
+    """With shuffled or dropped tags: a text, such as `;;;`, that separates tags which are shuffled or dropped together:
+    it becomes a comma afterwards."""
 
     tag_dropout: Annotated[Share, ALLOW] = 0.0
     """Splits the caption at commas and drops each part after the first with this probability at each visit, drawn by
     address, except those kept by `keep_tags`."""
+
+    @property
+    def can_drop(self) -> bool:
+        """Whether captions may be dropped."""
+        return self.dropout > 0 or self.dropout_every > 0
 
     @property
     def full_template(self) -> str:
@@ -80,6 +103,11 @@ class CaptionSettings(Section):
         return self.template or ("{trigger} {caption}" if self.trigger else "")
 
     def contradictions(self) -> Iterator[str]:
+        if (self.keep_separator or self.second_separator) and not (self.shuffle_tags or self.tag_dropout):
+            yield (
+                "data.captions.keep_separator and second_separator are for shuffled or dropped tags; set "
+                "data.captions.shuffle_tags or tag_dropout, or leave them out"
+            )
         if self.template and "{trigger}" not in self.template:
             yield (
                 f"data.captions.template {self.template!r} does not contain {{trigger}}; write it where the trigger "

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -25,131 +24,22 @@ from mezzotint.settings.base import (
     ALLOW,
     FREE,
     DataPath,
-    OutputPath,
     PublishedPath,
     Section,
     Share,
-    as_list,
-    as_only,
-    optional_copy,
-    override,
     with_values,
 )
 from mezzotint.settings.counting import nearest_multiples
 from mezzotint.settings.formats import base as formats
 from mezzotint.settings.formats.base import FormatSpec, format_spec
+from mezzotint.settings.sections.buckets import TABLES as TABLES
+from mezzotint.settings.sections.buckets import BucketSettings as BucketSettings
+from mezzotint.settings.sections.cache import CacheSettings as CacheSettings
 from mezzotint.settings.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.settings.sections.captions import ColumnSettings as ColumnSettings
 from mezzotint.settings.sections.clips import ClipsSettings
+from mezzotint.settings.sections.sets import BatchSize, Crop, Factor, Resolutions, SetSettings
 from mezzotint.settings.sections.subjects import Folder, MaskSettings, PriorSettings, RatingSettings
-
-TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
-"""The resolutions for which `data.buckets.shape=table` has a list of sizes."""
-
-Factor = Annotated[float, Field(gt=0.0, le=10**6), BeforeValidator(as_only)]
-BatchSize = Annotated[int, Field(gt=0, le=10**6)]
-Crop = Literal["center", "random", "triangular", "stretch"]
-Resolutions = Annotated[
-    tuple[Annotated[int, Field(ge=16, le=4096, multiple_of=8)], ...], BeforeValidator(as_list), Field(min_length=1)
-]
-
-SDXL = (
-    "512x2048 512x1984 512x1920 512x1856 576x1792 576x1728 576x1664 640x1600 640x1536 704x1472 704x1408 704x1344 "
-    "768x1344 768x1280 832x1216 832x1152 896x1152 896x1088 960x1088 960x1024 1024x1024 1024x960 1088x960 1088x896 "
-    "1152x896 1152x832 1216x832 1280x768 1344x768 1408x704 1472x704 1536x640 1600x640 1664x576 1728x576 1792x576 "
-    "1856x512 1920x512 1984x512 2048x512"
-)
-"""Height by width, in the order of appendix I of Podell et al. 2023 (arXiv:2307.01952). 704x1344 is the only one
-without a mirrored entry."""
-
-
-def _of_name(value: Any) -> Any:
-    """The list of sizes that a name stands for."""
-    return [[int(side) for side in pair.split("x")] for pair in SDXL.split()] if value == "sdxl" else value
-
-
-_Side = Annotated[int, Field(ge=16, le=8192, multiple_of=8)]
-_SIZE_PAIRS = {"type": "array", "minItems": 1, "items": {"type": "array", "items": {"type": "integer"}, "minItems": 2}}
-
-Sizes = Annotated[
-    tuple[tuple[_Side, _Side], ...],
-    Field(min_length=1),
-    BeforeValidator(_of_name),
-    WithJsonSchema({"anyOf": [{"const": "sdxl"}, _SIZE_PAIRS]}),
-]
-"""Sizes in pixels, height first, or the name of a list."""
-
-
-class BucketSettings(Section):
-    """The image sizes of training. All images of a batch have one size."""
-
-    shape: Annotated[Literal["aspect", "square", "table", "list"], ALLOW] = "aspect"
-    """`aspect` puts each image into the bucket with the nearest aspect ratio; all buckets have about `data.resolution`²
-    pixels. `square` crops every image to a square. `table` uses EveryDream2's sizes for the resolution, up to 1:4, and
-    its rule, the nearest width / height. `list` uses `data.buckets.sizes` and ignores `data.resolution`."""
-
-    sizes: Annotated[Sizes | None, ALLOW] = None
-    """With `shape: list`: the sizes in pixels, each as [height, width], such as [[1024, 1024], [832, 1216]]; or `sdxl`,
-    the 40 sizes that SDXL was trained on (Podell et al. 2023, arXiv:2307.01952, appendix I). An image goes to the size
-    nearest in log(width / height); among sizes of that shape to the largest that it fills, otherwise to the
-    smallest."""
-
-    step: Annotated[PositiveInt, Field(multiple_of=8), ALLOW] = 64
-    """With `shape: aspect`: sides of buckets are multiples of this many pixels. 64 fits every UNet of the SD family;
-    small models accept 8 or 16."""
-
-    max_aspect: Annotated[float, Field(ge=1.0, le=8.0), ALLOW] = 2.0
-    """With `shape: aspect`: the largest aspect ratio of a bucket, longer side over shorter. More elongated images are
-    cropped to it."""
-
-    def contradictions(self) -> Iterator[str]:
-        if self.shape == "list" and self.sizes is None:
-            yield ("data.buckets.shape=list needs sizes; write data.buckets.sizes=sdxl, or a list of [height, width]")
-        if self.shape != "list" and self.sizes is not None:
-            yield (
-                f"data.buckets.sizes has no effect with data.buckets.shape={self.shape}; "
-                "write data.buckets.shape=list, or leave it out"
-            )
-
-
-class CacheSettings(Section):
-    """Latents and text embeddings are encoded once and stored on disk, under a key made of everything they depend
-    on."""
-
-    latents: Annotated[bool, ALLOW] = False
-    """Encode images once and train from the stored latents; the run then loads no VAE. An entry is encoded again when
-    the image, its crop, the preprocessing or the VAE changes."""
-
-    text: Annotated[bool, ALLOW] = False
-    """Encode captions once; the run then loads no text encoder. Refused when the text encoder is trained."""
-
-    encoders: Annotated[Literal["auto", "whole", "layers"], FREE] = "auto"
-    """How text encoders are loaded to fill the cache. `whole`: at once. `layers`: one group of layers at a time, each
-    applied to all captions before the next is loaded, so an encoder of any size needs about a gigabyte. `auto`: by
-    `layers` when the whole encoder does not fit into free memory. The embeddings are bitwise identical."""
-
-    path: Annotated[OutputPath, FREE] = Path("~/.cache/mezzotint")
-    """The folder of caches and data indexes. Runs and processes may share it; deleting it costs only time. An object
-    storage address (`s3://bucket/cache`; extra `object-storage`) is filled through a local folder, uploaded shard by
-    shard, and read row by row."""
-
-    fetched_gb: Annotated[PositiveFloat, FREE] = 50.0
-    """With data or a cache on object storage (`s3://…`): how many gigabytes (10⁹ bytes) of downloaded data are kept on
-    this machine. The least recently used go first."""
-
-    content: Annotated[Literal["moments", "sample"], ALLOW] = "moments"
-    """`moments` stores mean and standard deviation of the latent posterior, so each visit draws a new sample, as
-    without a cache. `sample` stores one sample, at half the size."""
-
-    dtype: Annotated[Literal["fp32", "fp16", "bf16"], ALLOW] = "fp32"
-    """The number type of cached values. fp16 halves the files; latents and embeddings are rounded once."""
-
-    crops: Annotated[int, Field(gt=0, le=10**4), ALLOW] = 1
-    """With random crops or flips: how many crops of each image are drawn and cached. Every visit uses one of them."""
-
-    shuffles: Annotated[int, Field(gt=0, le=10**4), ALLOW] = 1
-    """With cached text and random captions (`captions.shuffle_tags`, `tag_dropout`, `wildcards`): how many variants of
-    each caption are drawn and cached. Every visit uses one of them."""
 
 
 def _name_single_folder(value: Any) -> Any:
@@ -191,67 +81,6 @@ class HoldoutSettings(Section):
             if name in _TAKEN or name.endswith("_shadow"):
                 raise ValueError(f"{name!r} is a reserved name in the logs; give the set another name")
         return value
-
-
-SetCaptions = optional_copy(CaptionSettings, "SetCaptions")
-SetBuckets = optional_copy(BucketSettings, "SetBuckets")
-SetMask = optional_copy(MaskSettings, "SetMask", ("source", "path"))
-
-
-class SetSettings(Section):
-    """One of several sets of images (`data.sets`). What it does not set is as in `data`."""
-
-    path: Annotated[DataPath, BeforeValidator(as_only), FREE]
-    """The folder of its images, in the format `data.format`. Looked up like `data.path`."""
-
-    class_images: Annotated[bool, ALLOW] = False
-    """Whether these are class images (`data.prior`), which are neither held out nor counted by `data.max_samples`, and
-    do not get the trigger, template and prefix of `data.captions`."""
-
-    weight: Annotated[NonNegativeFloat, ALLOW] = 1.0
-    """The loss of its images is multiplied by this; of class images, by `data.prior.weight`, too."""
-
-    repeats: Annotated[Factor | None, ALLOW] = None
-    """How often an epoch visits each of its images."""
-
-    batch_size: Annotated[BatchSize | None, ALLOW] = None
-    """Samples of one batch over all devices. Sets with different batch sizes are never in one batch."""
-
-    resolution: Annotated[Resolutions | None, ALLOW] = None
-    """Its base size, or several."""
-
-    resolution_mode: Annotated[Literal["each", "random"] | None, ALLOW] = None
-    """With several base sizes: trained at `each` of them, or at a `random` one."""
-
-    buckets: SetBuckets = SetBuckets()  # type: ignore[valid-type]
-    """Its sizes."""
-
-    crop: Annotated[Crop | None, ALLOW] = None
-    """Where its images are cropped."""
-
-    jitter: Annotated[Share | None, ALLOW] = None
-    """With `crop=triangular`: the largest fraction that is cut from each edge."""
-
-    flip: Annotated[Share | None, ALLOW] = None
-    """The probability that its images are mirrored."""
-
-    small_images: Annotated[Literal["upscale", "skip"] | None, ALLOW] = None
-    """What happens to images smaller than their bucket."""
-
-    captions: SetCaptions = SetCaptions()  # type: ignore[valid-type]
-    """Its captions; every setting of `data.captions`."""
-
-    mask: SetMask = SetMask()  # type: ignore[valid-type]
-    """Where its masks come from: `source` and `path` of `data.mask`."""
-
-    def over(self, shared: DataSettings) -> DataSettings:
-        """The section for this set only: the shared one with its own values."""
-        own = dict.fromkeys(("class_images", "weight"))
-        if self.class_images:
-            none = {"captions.prefix": "", "captions.trigger": "", "captions.template": "", "mask.path": None}
-            shared = with_values(shared, none)
-        alone = {"path": None, "sets": (), "prior.path": None, "prior.num_class_images": 0}
-        return override(with_values(shared, alone), self.model_copy(update=own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +304,11 @@ class DataSettings(Section):
         for fixed in spec.fixed:
             if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
                 yield fixed.sentence.format(name=self.format)
+        if self.captions.dropout_every and self.epoch_seed == "add":
+            yield (
+                "data.captions.dropout_every counts epochs, which data.epoch_seed=add makes equal to the first; leave "
+                "out one of them"
+            )
         yield from spec.contradictions(self)
         yield from self._other_format_sections()
         yield from self._clip_contradictions()
@@ -505,7 +339,7 @@ class DataSettings(Section):
     @property
     def drops_captions(self) -> bool:
         """Whether captions may be dropped, in any set."""
-        return any(one.settings.captions.dropout > 0 for one in self.image_sets())
+        return any(one.settings.captions.can_drop for one in self.image_sets())
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from mezzotint import durable
 from mezzotint.data.files.listing import is_remote
 from mezzotint.data.findings import of_data
 from mezzotint.data.findings.finding import Finding, in_order
+from mezzotint.data.findings.sets import find_sets, summarize_sets
 from mezzotint.errors import RecipeError, escape_line
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.reading.read import Reading, read_text, resolve_paths
@@ -122,6 +123,9 @@ def _all_findings(examined: ExaminedData, processes: Sequence[int]) -> Iterator[
         dataset.catalogue, examined.recipe.data, rows=dataset.rows, held=dataset.held,
         others=[data_set.catalogue for data_set in dataset.sets.values()], lost=lost,
     )  # fmt: skip
+    data = examined.recipe.data
+    if of_sets := summarize_sets(dataset.catalogue, dataset.rows, dataset.timeline.columns, data):
+        yield find_sets(of_sets)
     yield from _images.of_likeness(examined)
     yield from _captions.of_captions(examined)
     yield from _batches.of_batches(examined.recipe, examined.dataset, processes)

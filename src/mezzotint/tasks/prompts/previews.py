@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mezzotint import draws
@@ -252,13 +253,23 @@ def _lines(recipe: Recipe, file: PromptFile, dataset: Dataset) -> tuple[Line, ..
     return tuple(_caption_lines(recipe, dataset, in_buckets="size" not in file.settings))
 
 
+def _in_turn(dataset: Dataset) -> NDArray[np.int32]:
+    """The trained rows, ascending: the first of each set, the second of each, and so on."""
+    rows = np.sort(dataset.rows)
+    of_set = dataset.catalogue.set[rows]
+    order = np.argsort(of_set, kind="stable")
+    first = np.searchsorted(of_set[order], of_set[order])
+    return rows[order][np.argsort(np.arange(len(rows)) - first, kind="stable")]
+
+
 def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Iterator[Line]:
-    """The first distinct captions of the data set, each in the size that its image is trained in, unless the recipe
-    sets a size; for clips in the size common to all. in_buckets: whether the prompt file sets no size either."""
+    """The first distinct captions of the data set, of each set in turn, each in the size that its image is trained in,
+    unless the recipe sets a size; for clips in the size common to all. in_buckets: whether the prompt file sets no size
+    either."""
     sizes = in_buckets and recipe.sample.size is None and not recipe.data.has_clips
     table = buckets.table(recipe.data) if sizes else ()
     seen: set[str] = set()
-    for row in np.sort(dataset.rows)[:_LOOKED_AT].tolist():
+    for row in _in_turn(dataset)[:_LOOKED_AT].tolist():
         settings = dataset.catalogue.settings_of(row, recipe.data)
         caption = without_changes(dataset.catalogue.captions(row)[0], Changes.of(settings.captions))
         if caption in seen:

@@ -173,7 +173,8 @@ def _adapter(
     base = {part: model.files.fingerprint(part) for part in trained.folders}
     description = model.files.description(recipe.run.name)
     chosen = recipe.model.adapter
-    triggers = ", ".join(filter(None, dict.fromkeys(recipe.data.captions.trigger)))
+    of_sets = (one.settings.captions.trigger for one in recipe.data.image_sets() if not one.is_class)
+    triggers = ", ".join(filter(None, dict.fromkeys(of_sets)))
     chosen = chosen if chosen.trigger else with_values(chosen, {"trigger": triggers})
     entries = header.entries(adapter, chosen, base, description, {"output_name": recipe.run.name, **facts})
     seal = modelspec.seal if description is not None else None

@@ -117,7 +117,8 @@ class _Captions:
     def _of_one(self, name: str) -> tuple[str, ...]:
         if self.settings.source != "filename":
             stem = name[: -len(_suffix(name))]
-            ends = (".txt", ".TXT", ".caption", ".CAPTION")
+            read = SIDECARS if self.settings.extension == "any" else (self.settings.extension,)
+            ends = [end for extension in read for end in (extension, extension.upper())]
             for name_beside in (stem + end for end in ends if stem + end in self.refused):
                 raise Unusable(f"its caption {PurePosixPath(name_beside).name} is {self.refused[name_beside]}")
             beside = [stem + end for end in ends if stem + end in self.files.numbers]

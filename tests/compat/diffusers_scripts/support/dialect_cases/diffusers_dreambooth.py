@@ -33,21 +33,21 @@ _NOT_SET = (
     "data.columns.caption", "data.max_samples", "model.prediction", "run.preview.weights",
 )  # fmt: skip
 EXPECTED: dict[str, Any] = without(diffusers_sd.EXPECTED, *_NOT_SET) | {
-    "data.path": ["cat"], "data.format": "image-folder", "data.captions.trigger": ["a photo of sks cat"],
-    "data.captions.template": ["{trigger}"], "data.batch_size": 4, "data.cache.text": False, "optim.lr": 5e-6,
+    "data.path": "cat", "data.format": "image-folder", "data.captions.trigger": "a photo of sks cat",
+    "data.captions.template": "{trigger}", "data.batch_size": 4, "data.cache.text": False, "optim.lr": 5e-6,
     "run.epochs": 1, "run.export.folder": "dreambooth-model", "run.folder": "dreambooth-model",
     "run.name": "dreambooth-model", "sample.steps": 25, "sample.guidance": 7.5, "sample.solver": "dpm++",
 }  # fmt: skip
 
 ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
-    "instance_data_dir": (["--instance_data_dir=b"], {"data.path": ["b"]}),
-    "instance_prompt": (["--instance_prompt=sks"], {"data.captions.trigger": ["sks"]}),
-    "class_data_dir": (["--class_data_dir=dogs"], {"data.prior.path": ["dogs"]}),
+    "instance_data_dir": (["--instance_data_dir=b"], {"data.path": "b"}),
+    "instance_prompt": (["--instance_prompt=sks"], {"data.captions.trigger": "sks"}),
+    "class_data_dir": (["--class_data_dir=dogs"], {"data.prior.path": "dogs"}),
     "class_prompt": (["--class_prompt=a dog"], {"data.prior.class_prompt": "a dog"}),
     "with_prior_preservation": (
         [*PRIOR],
         {
-            "data.prior.path": ["cats"], "data.prior.class_prompt": "a cat", "data.prior.balance": "pairs",
+            "data.prior.path": "cats", "data.prior.class_prompt": "a cat", "data.prior.balance": "pairs",
             "data.prior.weight": 1.0, "data.prior.num_class_images": 100, "data.batch_size": 8, "sample.batch_size": 4,
         },
     ),

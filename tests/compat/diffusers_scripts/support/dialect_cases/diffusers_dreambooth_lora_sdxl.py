@@ -25,7 +25,7 @@ DOCUMENTED: dict[str, Any] = without(diffusers_dreambooth_lora.DOCUMENTED, *_GON
 }  # fmt: skip
 
 EXPECTED: dict[str, Any] = without(diffusers_dreambooth_lora.EXPECTED, "data.cache.text") | {
-    "model.path": "sdxl", "model.family": "sdxl", "data.resolution": 1024, "data.repeats": [1.0], "optim.lr": 1e-4,
+    "model.path": "sdxl", "model.family": "sdxl", "data.resolution": 1024, "data.repeats": 1.0, "optim.lr": 1e-4,
     "data.columns.image": "image", "optim.optimizer.weight_decay": 1e-4, "run.vae_dtype": "fp32",
     "sample.guidance": 5.0, "objective.min_snr_gamma": None, "objective.min_snr_form": "prediction",
 }  # fmt: skip
@@ -43,7 +43,7 @@ _KEPT = {flag: case for flag, case in diffusers_dreambooth_lora.ACTS.items() if 
 ACTS: dict[str, tuple[list[str], dict[str, Any]]] = _KEPT | {
     "pretrained_vae_model_name_or_path": (["--pretrained_vae_model_name_or_path=fixed"], {"model.vae": "fixed"}),
     "random_flip": (["--random_flip"], {"data.flip": 0.5}),
-    "repeats": (["--repeats=3"], {"data.repeats": [3.0]}),
+    "repeats": (["--repeats=3"], {"data.repeats": 3.0}),
     "snr_gamma": (["--snr_gamma=5"], {"objective.min_snr_gamma": 5.0}),
     "scale_lr": (
         ["--scale_lr", "--train_batch_size=2", "--gradient_accumulation_steps=3"],

@@ -35,7 +35,7 @@ AT_HEAD: dict[str, Any] = {
 EXPECTED: dict[str, Any] = {
     "schema": 1,
     "model.path": "sd15", "model.family": "sd", "model.train": ["denoiser"], "model.prediction": None,
-    "data.path": ["photos"], "data.format": "metadata", "data.columns.image": "image",
+    "data.path": "photos", "data.format": "metadata", "data.columns.image": "image",
     "data.columns.caption": "text", "data.max_samples": None, "data.resolution": 512,
     "data.buckets.shape": "square", "data.buckets.step": 64, "data.crop": "random", "data.flip": 0.0,
     "data.resize": "bilinear",
@@ -57,10 +57,10 @@ EXPECTED: dict[str, Any] = {
 ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "pretrained_model_name_or_path": (["--pretrained_model_name_or_path=other"], {"model.path": "other"}),
     "revision": (["--pretrained_model_name_or_path=a/b", "--revision=fp16"], {"model.path": "a/b@fp16"}),
-    "dataset_name": (["--dataset_name=me/images"], {"data.path": ["me/images"]}),
+    "dataset_name": (["--dataset_name=me/images"], {"data.path": "me/images"}),
     "dataset_config_name": (["--dataset_config_name=small"], {"data.hub_config": "small"}),
-    "train_data_dir": (["--train_data_dir=b"], {"data.path": ["b"]}),
-    "image_column": (["--image_column=image"], {"data.columns.image": "picture"}),
+    "train_data_dir": (["--train_data_dir=b"], {"data.path": "b"}),
+    "image_column": (["--image_column=picture"], {"data.columns.image": "picture"}),
     "caption_column": (["--caption_column=words"], {"data.columns.caption": "words"}),
     "max_train_samples": (["--max_train_samples=7"], {"data.max_samples": 7}),
     "cache_dir": (["--cache_dir=/disk/hub"], {"data.hub_cache": "/disk/hub"}),

@@ -35,8 +35,8 @@ _NOT_SET = ("run.epochs", "run.export.adapter", "optim.clip.scope", "optim.sched
 _KEPT = without(diffusers_dreambooth_lora.EXPECTED, *_NOT_SET)
 EXPECTED: dict[str, Any] = {path: value for path, value in _KEPT.items() if "adapter" not in path} | {
     "model.train": ["tokens"], "model.tokens.words.<cat-toy>": "toy", "model.tokens.vectors": 1,
-    "data.captions.trigger": ["<cat-toy>"], "data.captions.template": [OBJECT], "data.captions.wildcards": True,
-    "data.repeats": [100.0], "data.crop": "stretch", "data.flip": 0.5, "data.resize": "bicubic",
+    "data.captions.trigger": "<cat-toy>", "data.captions.template": OBJECT, "data.captions.wildcards": True,
+    "data.repeats": 100.0, "data.crop": "stretch", "data.flip": 0.5, "data.resize": "bicubic",
     "data.batch_size": 16, "optim.lr": 1e-4, "optim.clip.norm": None, "optim.schedule.power": 1.0, "run.steps": 5000,
     "run.export.every": "500 steps", "run.folder": "text-inversion-model",
     "run.export.folder": "text-inversion-model", "run.name": "text-inversion-model",
@@ -45,9 +45,9 @@ EXPECTED: dict[str, Any] = {path: value for path, value in _KEPT.items() if "ada
 _SHOWN = {"sample.prompts": ["a <cat-toy>"] * 4}
 _CASES = {flag: case for flag, case in diffusers_dreambooth_lora.LINES.acts.items() if flag in DOCUMENTED}
 ACTS: dict[str, tuple[list[str], dict[str, Any]]] = without(_CASES, "num_train_epochs") | {
-    "train_data_dir": (["--train_data_dir=b"], {"data.path": ["b"]}),
+    "train_data_dir": (["--train_data_dir=b"], {"data.path": "b"}),
     "num_vectors": (["--num_vectors=3"], {"model.tokens.vectors": 3}),
-    "repeats": (["--repeats=7"], {"data.repeats": [7.0]}),
+    "repeats": (["--repeats=7"], {"data.repeats": 7.0}),
     "center_crop": (["--center_crop"], {"data.crop": "center"}),
     "scale_lr": (
         ["--scale_lr", "--train_batch_size=2", "--gradient_accumulation_steps=3"],

@@ -44,7 +44,7 @@ EXPECTED: dict[str, Any] = {
     "model.vae": "LanguageBind/Open-Sora-Plan-v1.1.0", "model.latte.max_tokens": 300, "model.latte.rope": False,
     "model.latte.compress_kv": 1, "model.latte.video_length": 5, "model.latte.tiling.enabled": False,
     "model.latte.tiling.overlap": 0.25, "model.latte.vae_norms": "same",
-    "data.format": "clip-list", "data.path": ["clips.txt"], "data.clips.frames": 17, "data.clip_list.missing": "skip",
+    "data.format": "clip-list", "data.path": "clips.txt", "data.clips.frames": 17, "data.clip_list.missing": "skip",
     "data.clips.images": 0, "data.clip_list.text_embeddings": True, "data.cache.text": True,
     "data.captions.clean": True, "data.captions.dropout": 0.0,
     "data.resolution": 512, "data.buckets.shape": "square", "data.buckets.step": 64,
@@ -70,7 +70,7 @@ STILLS = ("--use_image_num=4", "--image_data=images.txt")
 
 ACTS: dict[str, tuple[tuple[str, ...], list[str], dict[str, Any]]] = {
     # flag: words in both commands, the flag, what it changes
-    "video_data": ((), ["--video_data=b.txt"], {"data.path": ["b.txt"]}),
+    "video_data": ((), ["--video_data=b.txt"], {"data.path": "b.txt"}),
     "image_data": (STILLS, ["--image_data=b.txt"], {"data.clips.images_path": ["b.txt"]}),
     "max_image_size": ((), ["--max_image_size=240"], {"data.resolution": 240, "data.buckets.step": 16}),
     "num_frames": ((), ["--num_frames=65"], {"data.clips.frames": 65, "model.latte.video_length": 17}),
