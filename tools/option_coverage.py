@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import registry
-from mezzotint.compat.kit.dialect import Dialect
 from mezzotint.tasks.reading import foreign
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "option-coverage.md"
@@ -39,8 +38,8 @@ that has the option; examples of models that Mezzotint does not have are include
 """
 
 
-def outcomes_of(dialect: Dialect) -> dict[str, str]:
-    """The outcome of each option by its name; of keys of a file with their sections."""
+def outcomes_of(dialect: Any) -> dict[str, str]:
+    """The outcome of each option of a dialect by its name; of keys of a file with their sections."""
     named = {row.flag: row.outcome for row in dialect.rows}
     for table in dialect.tables:
         section = ".".join(str(key) for key in table.at if isinstance(key, str))
