@@ -100,6 +100,7 @@ def test_separators_act_on_captions_that_are_split() -> None:
     assert recipe(*LINE, "--caption_tag_dropout_rate=0.1", *words).data.captions.keep_separator == "|||"
     file = write("resolution = 512\nkeep_tokens_separator = '|||'", ("", ["image_dir = 'a'"]))
     assert "data.captions.keep_separator" not in settings(file)
+    assert "keep_tokens_separator: only acts with shuffle_caption" in notes(file)
     file = write("resolution = 512\nsecondary_separator = ';;'", ("", ["image_dir = 'a'"]))
     [problem] = problems(file)
     assert (problem.where, problem.line) == ("general.secondary_separator in data.toml", 3)

@@ -108,6 +108,8 @@ def _captions(draft: Draft, subset: Subset) -> dict[str, Any]:
     if subset.text("secondary_separator") and not splits:
         message = "only acts on captions whose tags are shuffled or dropped here; in the scripts on all"
         draft.refuse("secondary_separator", message, "add shuffle_caption, or leave it out")
+    if subset.text("keep_tokens_separator") and not splits:
+        note_once(draft, "keep_tokens_separator", "only acts with shuffle_caption or caption_tag_dropout_rate")
     texts = {name: subset.text(key) for name, key in _TEXTS.items() if splits or not name.endswith("separator")}
     return {
         "captions.extension": subset.text("caption_extension"),
