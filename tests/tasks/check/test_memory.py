@@ -148,6 +148,11 @@ def test_estimate_works_with_page_locked_inputs(tiny: Path, monkeypatch: pytest.
     assert MetaModel(recipe(tiny)).activations(SQUARE, 1).kept > 0
 
 
+def test_estimate_works_for_a_float16_text_encoder_with_float32_layers() -> None:
+    settings = recipe(shipped_folder("tiny-sd3"), model__family="sd3", model__weights="random", run__precision="fp16")
+    assert MetaModel(settings).activations(SQUARE, 1).kept > 0
+
+
 @pytest.mark.gpu
 def test_estimate_works_for_the_gpu_of_this_machine(tiny: Path) -> None:
     assert MetaModel(recipe(tiny), "cuda").activations(SQUARE, 1).kept > 0

@@ -153,7 +153,9 @@ def states(encoder: Any, ids: Tensor, mask: Tensor | None) -> Tensor:
     """
     if encoder.shared.weight.dtype == torch.float16:
         for block in encoder.encoder.block:
-            block.layer[-1].DenseReluDense.wo.float()
+            last = block.layer[-1].DenseReluDense.wo
+            if last.weight.dtype != torch.float32:  # not by `float()`, which fake tensors of a memory estimate refuse
+                last.weight = nn.Parameter(last.weight.detach().float(), last.weight.requires_grad)
     hidden: Tensor = encoder.encoder(inputs_embeds=encoder.shared(ids), attention_mask=mask).last_hidden_state
     return hidden
 
