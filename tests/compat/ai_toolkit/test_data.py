@@ -8,6 +8,9 @@ import pytest
 from foreign_lines import ALONE
 from jobs import FLUX, job, notes, problems, settings, write
 
+from mezzotint.data.buckets import own_sizes
+from mezzotint.settings.sections.buckets import SDXL
+from mezzotint.shapes import Size
 from mezzotint.tasks.reading import foreign
 
 WAN = {**FLUX, "model.arch": "wan21"}
@@ -52,6 +55,9 @@ def test_one_set_is_the_data_path() -> None:
         ({"trigger_word": "p3r", "datasets.0.shuffle_tokens": True, "datasets.0.keep_tokens": 2},
          "{trigger}, {caption}", True, 2),
         ({"datasets.0.shuffle_tokens": True, "datasets.0.keep_tokens": 2}, None, True, 1),
+        ({"datasets.0.shuffle_tokens": True}, None, True, -1),
+        ({"datasets.0.token_dropout_rate": 0.1}, None, False, -1),
+        ({"trigger_word": "p3r", "datasets.0.token_dropout_rate": 0.1}, "{trigger}, {caption}", False, 0),
         ({"trigger_word": "p3r", "train.unload_text_encoder": True}, "{trigger}", None, None),
     ],
 )  # fmt: skip
@@ -59,6 +65,33 @@ def test_trigger_and_shuffling(changes: dict[str, Any], template: Any, shuffled:
     read = settings(changes)
     names = ("template", "shuffle_tags", "keep_tags")
     assert tuple(read.get(f"data.captions.{name}") for name in names) == (template, shuffled, kept)
+
+
+def test_class_images_have_no_trigger_word() -> None:
+    shuffled = {"trigger_word": "p3r", "datasets.0.shuffle_tokens": True, "datasets.1.shuffle_tokens": True}
+    sets = settings({**shuffled, "datasets.1.folder_path": "kind", "datasets.1.is_reg": True})["data.sets"]
+    assert [one["captions"].get("template") for one in sets] == ["{trigger}, {caption}", None]
+    assert [one["captions"]["keep_tags"] for one in sets] == [0, -1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape"),
+    [
+        ({}, "own"), ({"datasets.0.buckets": False}, "square"), ({"datasets.0.bucket_tolerance": 32}, "own"),
+        ({"datasets.0.bucket_tolerance": 8, "datasets.0.resolution": 1024}, "aspect"), ({**WAN, **CLIPS}, "aspect"),
+    ],
+)  # fmt: skip
+def test_images_are_not_enlarged(changes: dict[str, Any], shape: str) -> None:
+    recipe = foreign.read_command_line("ai-toolkit", [write(job(changes))], (), ALONE).recipe
+    assert recipe.data.buckets.shape == shape
+    assert any("smaller than its bucket" in note for note in notes(changes)) == (shape == "aspect")
+
+
+@pytest.mark.parametrize("image", [(3000, 3000), (4896, 3264), (5333, 3000), (3000, 5333), (5656, 2828), (4470, 3576)])
+def test_usual_images_have_sizes_of_sdxl(image: tuple[int, int]) -> None:
+    fitted = own_sizes.fit(Size(*image), 1024, 64)
+    assert fitted is not None
+    assert f"{fitted.bucket.height}x{fitted.bucket.width}" in SDXL.split()
 
 
 def test_dropouts_of_job_and_set_are_combined() -> None:
@@ -69,9 +102,7 @@ def test_dropouts_of_job_and_set_are_combined() -> None:
 @pytest.mark.parametrize(
     ("changes", "where", "words"),
     [
-        ({"datasets.0.shuffle_tokens": True}, "datasets.0.shuffle_tokens", "write keep_tokens: 1"),
-        ({"datasets.0.token_dropout_rate": 0.1}, "datasets.0.token_dropout_rate", "first tag"),
-        ({"datasets.0.caption_ext": "json"}, "datasets.0.caption_ext", "needs caption extension"),
+        ({"datasets.0.caption_ext": "json"}, "datasets.0.caption_ext", "needs other caption extensions"),
         ({"datasets.0.folder_path": ""}, "datasets.0.folder_path", "is missing"),
         ({"datasets.0.folder_path": "a.json"}, "datasets.0.dataset_path", "JSON file"),
         ({"datasets": []}, "datasets", "has no data set"),

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from mezzotint.compat.kohya._buckets import bucket_sizes, parse_resolution, settings_of_sizes
+from mezzotint.data.buckets.buckets import shapes
+from mezzotint.settings.sections.data import DataSettings
 
 USUAL: dict[str, Any] = {"least": 256, "most": 1024, "step": 64}
 
@@ -31,8 +33,37 @@ def test_sizes_are_those_of_the_published_rule(
 def test_bounds_are_rounded_outwards_to_steps() -> None:
     rounded = settings_of_sizes(512, 512, buckets=True, least=300, most=1000, step=64)
     assert rounded == settings_of_sizes(512, 512, buckets=True, **USUAL)
-    assert rounded["buckets.sizes"][0] == [832, 256]  # height first
-    assert rounded["resolution"] == 512
+    assert rounded == {
+        "resolution": 512, "buckets.shape": "range", "buckets.step": 64, "buckets.min_side": 256,
+        "buckets.max_side": 1024,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "rules", [USUAL, {"least": 512, "most": 2048, "step": 64}, {"least": 300, "most": 900, "step": 32}]
+)
+@pytest.mark.parametrize("side", [512, 768, 520])
+def test_squares_have_the_sizes_of_a_range(side: int, rules: dict[str, Any]) -> None:
+    given = settings_of_sizes(side, side, buckets=True, **rules)
+    tree = {name.removeprefix("buckets."): value for name, value in given.items()}
+    data = DataSettings.model_validate({"resolution": tree.pop("resolution"), "buckets": tree})
+    step = rules["step"]
+    bounds = {"least": rules["least"] // step * step, "most": -(-rules["most"] // step) * step, "step": step}
+    assert [(size.width, size.height) for size in shapes(data)] == bucket_sizes(side, side, **bounds)
+
+
+def test_rectangles_have_a_list() -> None:
+    sizes = settings_of_sizes(768, 512, buckets=True, **USUAL)
+    assert (sizes["resolution"], sizes["buckets.shape"], len(sizes["buckets.sizes"])) == (624, "list", 19)
+    assert sizes["buckets.sizes"][0] == [1024, 256]  # height first
+
+
+@pytest.mark.parametrize(("size", "side"), [((512, 512), 512), ((768, 512), 624)])
+def test_images_that_are_not_enlarged_keep_their_size(size: tuple[int, int], side: int) -> None:
+    own = settings_of_sizes(*size, buckets=True, enlarges=False, **USUAL)
+    assert own == {"resolution": side, "buckets.shape": "own", "buckets.step": 64}
+    square = {"resolution": 512, "buckets.shape": "square", "buckets.step": 64}
+    assert settings_of_sizes(512, 512, buckets=False, enlarges=False, **USUAL) == square
 
 
 @pytest.mark.parametrize(
@@ -54,6 +85,7 @@ def test_without_buckets_there_is_one_size(size: tuple[int, int], expected: dict
         ((192, 512), {}, "192,512 has a side below min_bucket_reso, 256"),
         ((2048, 512), {}, "2048,512 has a side above max_bucket_reso, 1024"),
         ((514, 512), {"buckets": False}, "must be multiples of 8, got 514,512"),
+        ((1024, 1024), {"enlarges": False, "step": 8}, "bucket_reso_steps 8 has too many sizes; write 64"),
     ],
 )
 def test_impossible_sizes_are_refused(size: tuple[int, int], rules: dict[str, Any], message: str) -> None:

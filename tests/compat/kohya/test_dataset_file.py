@@ -42,7 +42,7 @@ def test_options_with_other_names_are_the_outermost_values() -> None:
     file = write(ONE)
     values = settings(file, "--train_batch_size=3", "--dataset_repeats=7", "--caption_extension=.txt")
     assert (values["data.batch_size"], values["data.repeats"]) == (3, 7.0)
-    assert values["data.kohya_subsets.caption_extension"] == ".txt"
+    assert values["data.captions.extension"] == ".txt"
     text = ONE.replace("resolution", "batch_size = 2\nresolution") + "num_repeats = 5\n"
     values = settings(write(text), "--train_batch_size=3", "--dataset_repeats=7")
     assert (values["data.batch_size"], values["data.repeats"]) == (2, 5.0)

@@ -34,7 +34,7 @@ def write(general: str, *sets: tuple[str, list[str]]) -> str:
 def test_folders_of_a_line_become_one_set_with_class_images() -> None:
     values = settings(*LINE, "--reg_data_dir=reg", "--prior_loss_weight=0.5")
     assert (values["data.path"], values["data.prior.path"]) == ("images", "reg")
-    assert (values["data.prior.weight"], values["data.kohya_subsets.numbered"]) == (0.5, True)
+    assert (values["data.prior.weight"], values["data.format"]) == (0.5, "kohya")
     assert values["data.captions.missing"] == "empty"
     read = recipe(*LINE, "--reg_data_dir=reg", "--prior_loss_weight=0.5").data
     assert [one.is_class for one in read.image_sets()] == [False, True]
@@ -49,7 +49,7 @@ def test_metadata_file_of_a_line_names_the_images_of_the_folder() -> None:
     values = settings(*LINE, "--in_json=meta.json", "--dataset_repeats=3")
     assert values["data.kohya_subsets.metadata_file"] == "meta.json"
     assert values["data.repeats"] == 3.0
-    assert "data.kohya_subsets.numbered" not in values
+    assert values["data.format"] == "kohya-subsets"
     assert "--dataset_repeats: has no effect without --in_json" in notes(*LINE, "--dataset_repeats=3")
 
 
@@ -76,11 +76,7 @@ def test_impossible_options_are_refused(words: tuple[str, ...], where: str) -> N
 @pytest.mark.parametrize(
     ("words", "feature"),
     [
-        ("--bucket_no_upscale", "bucket bounds and no upscaling"),
-        ("--keep_tokens_separator=|||", "caption separators"),
-        ("--secondary_separator=;;", "caption separators"),
-        ("--caption_separator=;", "caption separators"),
-        ("--caption_dropout_every_n_epochs=3", "caption dropout by epochs"),
+        ("--caption_separator=;", "other caption separators"),
         ("--token_warmup_step=10", "tag warm-up"),
         ("--color_aug", "color augmentation"),
     ],
@@ -97,21 +93,62 @@ def test_options_that_wait_name_their_feature(words: str, feature: str) -> None:
     assert feature in problem.message
 
 
-def test_separators_of_captions_that_are_not_split_have_no_effect() -> None:
+def test_separators_act_on_captions_that_are_split() -> None:
+    words = ("--keep_tokens_separator=|||", "--secondary_separator=;;")
+    values = settings(*LINE, "--shuffle_caption", *words)
+    assert (values["data.captions.keep_separator"], values["data.captions.second_separator"]) == ("|||", ";;")
+    assert recipe(*LINE, "--caption_tag_dropout_rate=0.1", *words).data.captions.keep_separator == "|||"
     file = write("resolution = 512\nkeep_tokens_separator = '|||'", ("", ["image_dir = 'a'"]))
-    assert settings(file)["data.path"] == "a"
+    assert "data.captions.keep_separator" not in settings(file)
+    assert "keep_tokens_separator: only acts with shuffle_caption" in notes(file)
+    file = write("resolution = 512\nsecondary_separator = ';;'", ("", ["image_dir = 'a'"]))
+    [problem] = problems(file)
+    assert (problem.where, problem.line) == ("general.secondary_separator in data.toml", 3)
+    assert "shuffled or dropped" in problem.message
+
+
+def test_captions_of_every_nth_epoch_are_dropped() -> None:
+    assert recipe(*LINE, "--caption_dropout_every_n_epochs=3").data.captions.dropout_every == 3
+    file = write("resolution = 512\ncaption_dropout_every_n_epochs = -1", ("", ["image_dir = 'a'"]))
+    assert "must be 0 or more, got -1" in problems(file)[0].message
+
+
+def test_texts_and_extensions_of_captions_differ_by_set() -> None:
+    file = write(
+        "resolution = 512",
+        ("", ["image_dir = 'a'\ncaption_suffix = 'photo'", "image_dir = 'b'\ncaption_extension = '.txt'"]),
+    )
+    first, second = recipe(file).data.image_sets()
+    assert [first.settings.captions.suffix, second.settings.captions.suffix] == ["photo", ""]
+    assert [first.settings.captions.extension, second.settings.captions.extension] == [".caption", ".txt"]
+
+
+def test_small_images_keep_their_size() -> None:
+    words = ("--enable_bucket", "--bucket_no_upscale")
+    values = settings(*LINE, *words)
+    assert (values["data.buckets.shape"], values["data.buckets.step"]) == ("own", 64)
+    assert recipe(*LINE, *words).data.buckets.shape == "own"
+    assert "min_bucket_reso has no effect with bucket_no_upscale" in notes(*LINE, *words, "--min_bucket_reso=320")
+    rectangle = (*LINE[:1], "--resolution=512,768", *words)
+    assert "images with more than 624×624 pixels" in notes(*rectangle)
+    assert "without enable_bucket" in notes(*LINE, "--bucket_no_upscale")
+    assert settings(*LINE, "--bucket_no_upscale")["data.buckets.shape"] == "square"
+
+
+def test_only_sizes_of_rectangles_are_chosen_by_another_rule() -> None:
+    assert "log(width / height)" not in notes(*LINE, "--enable_bucket")
+    assert "log(width / height)" in notes(*LINE[:1], "--resolution=512,768", "--enable_bucket")
 
 
 @pytest.mark.parametrize(
     ("keep", "wildcards", "expected"),
-    [(0, False, (True, 0)), (2, False, (True, 2)), (2, True, (False, 1)), (0, True, (False, 0))],
+    [(0, False, -1), (2, False, 1), (2, True, 1), (0, True, -1)],
 )
-def test_kept_tags_are_counted_from_the_first(keep: int, wildcards: bool, expected: tuple[bool, int]) -> None:
+def test_kept_tags_are_counted_from_the_first(keep: int, wildcards: bool, expected: int) -> None:
     words = ("--shuffle_caption", f"--keep_tokens={keep}", *(["--enable_wildcard"] if wildcards else []))
     values = settings(*LINE, *words)
-    assert (values["data.kohya_subsets.shuffle_first"], values["data.captions.keep_tags"]) == expected
+    assert values["data.captions.keep_tags"] == expected
     assert values["data.captions.lines"] == ("random" if wildcards else "first")
-    assert ("the first tag of a caption stays" in notes(*LINE, *words)) == (wildcards and keep == 0)
 
 
 def test_sets_have_what_differs_from_the_shared_settings() -> None:
@@ -125,13 +162,12 @@ def test_sets_have_what_differs_from_the_shared_settings() -> None:
     )  # fmt: skip
     data = translate(file, "--prior_loss_weight=0.5").settings["data"]
     assert data["sets"] == [
-        {"path": "a", "repeats": 10.0, "batch_size": 4, "resolution": 512, "flip": 0.0, "captions": {"keep_tags": 1}},
+        {"path": "a", "repeats": 10.0, "batch_size": 4, "resolution": 512, "flip": 0.0, "captions": {"keep_tags": 0}},
         {"path": "reg", "class_images": True, "repeats": 1.0, "batch_size": 4, "resolution": 512, "flip": 0.0,
-         "captions": {"keep_tags": 2}},
-        {"path": "b", "repeats": 1.0, "batch_size": 2, "resolution": 768, "flip": 0.5, "captions": {"keep_tags": 1}},
+         "captions": {"keep_tags": 1}},
+        {"path": "b", "repeats": 1.0, "batch_size": 2, "resolution": 768, "flip": 0.5, "captions": {"keep_tags": 0}},
     ]  # fmt: skip
     assert data["kohya_subsets"] == {
-        "shuffle_first": True, "caption_extension": ".txt",
         "folders": [{"path": "a", "class_tokens": "a girl"}, {"path": "reg", "class_tokens": "girl"}],
     }  # fmt: skip
     assert (data["buckets"], data["prior"]) == ({"shape": "square", "step": 64}, {"weight": 0.5})
@@ -139,14 +175,14 @@ def test_sets_have_what_differs_from_the_shared_settings() -> None:
     assert [one.settings.resolution for one in read.image_sets()] == [(512,), (512,), (768,)]
 
 
-def test_buckets_of_each_size_are_listed() -> None:
+def test_each_size_has_its_buckets() -> None:
     file = write(
         "enable_bucket = true", ("resolution = 512", ["image_dir = 'a'"]), ("resolution = 768", ["image_dir = 'a'"])
     )
-    first, second = translate(file).settings["data"]["sets"]
-    assert [512, 512] in first["buckets"]["sizes"]
-    assert [768, 768] in second["buckets"]["sizes"]
-    assert [one.settings.buckets.sizes[0] for one in recipe(file).data.image_sets()] == [(832, 256), (1024, 256)]
+    assert translate(file).settings["data"]["buckets"] == {
+        "shape": "range", "step": 64, "min_side": 256, "max_side": 1024,
+    }  # fmt: skip
+    assert [one.settings.resolution for one in recipe(file).data.image_sets()] == [(512,), (768,)]
 
 
 def test_one_folder_in_several_sizes_has_one_entry_of_rules() -> None:

@@ -59,8 +59,8 @@ def test_file_of_the_lora_tab_becomes_the_command_that_the_gui_starts() -> None:
     values = translate(LORA)
     expected = {
         "model.family": "sd", "model.adapter.rank": 8, "model.adapter.alpha": 4.0, "run.epochs": 3, "run.seed": 1234,
-        "data.path": "images", "data.batch_size": 2, "data.resolution": 512, "data.buckets.shape": "list",
-        "data.kohya_subsets.caption_extension": ".txt", "optim.schedule.warmup_ratio": 0.1,
+        "data.path": "images", "data.batch_size": 2, "data.resolution": 512, "data.buckets.shape": "range",
+        "data.captions.extension": ".txt", "optim.schedule.warmup_ratio": 0.1,
         "objective.noise_offset": 0.05, "optim.optimizer.weight_decay": 0.1, "run.precision": "bf16",
     }  # fmt: skip
     assert {path: values.get(path) for path in expected} == expected
@@ -128,7 +128,7 @@ def test_finetuning_tab_has_a_metadata_file_and_buckets() -> None:
             "enable_bucket": False, "train_text_encoder": True}  # fmt: skip
     del tree["train_data_dir"]
     values = translate(tree)
-    assert (values["data.path"], values["data.repeats"], values["data.buckets.shape"]) == ("pictures", 4.0, "list")
+    assert (values["data.path"], values["data.repeats"], values["data.buckets.shape"]) == ("pictures", 4.0, "range")
     assert values["data.kohya_subsets.metadata_file"] == "./work/cap.json"
     assert translate({**tree, "use_latent_files": "Yes"})["data.kohya_subsets.metadata_file"] == "./work/lat.json"
 
@@ -172,7 +172,7 @@ def test_wrong_keys_are_named_with_their_line(changes: dict[str, Any], key: str,
 @pytest.mark.parametrize(
     ("changes", "where", "code"),
     [
-        ({"bucket_no_upscale": True}, "bucket_no_upscale in gui.json", "E1018"),
+        ({"color_aug": True}, "color_aug in gui.json", "E1018"),
         ({"network_dim": 0}, "network_dim in gui.json", "E1017"),
         ({"LoRA_type": "LyCORIS/GLoRA"}, "network_args in gui.json", "E1018"),
     ],

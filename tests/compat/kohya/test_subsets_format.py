@@ -1,4 +1,4 @@
-"""The format `kohya-subsets`: which images, repeats and captions it reads."""
+"""The format `kohya-subsets`: which images and captions it reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import build
-from mezzotint.data.files.tags import Tags
 from mezzotint.stages import Sample
 from support import data_sets
 from support.data_sets import captions_of, notes_of, put, skipped_of
@@ -24,27 +23,14 @@ def read(path: Path, captions: dict[str, Any] | None = None, **rules: Any) -> li
     return data_sets.read(path, **given)
 
 
-def tags_of(items: list[Any]) -> dict[str, tuple[str, ...]]:
-    samples = [item for item in items if isinstance(item, Sample)]
-    return {one.key: Tags.decoded(dict(one.overrides)["tags"]).tags for one in samples if dict(one.overrides)}
-
-
-def test_captions_have_one_extension_and_others_have_class_tokens(tmp_path: Path) -> None:
+def test_images_without_a_caption_file_have_class_tokens(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "b.png", "c.png")
     put(tmp_path, "a.txt", text="text, of a\nsecond line")
     put(tmp_path, "b.caption", text="caption of b")
-    assert captions_of(read(tmp_path)) == {"a.png": ("",), "b.png": ("caption of b",), "c.png": ("",)}
-    by_text = read(tmp_path, caption_extension=".txt", class_tokens="sks dog")
+    by_caption = read(tmp_path, {"extension": ".caption"})
+    assert captions_of(by_caption) == {"a.png": ("",), "b.png": ("caption of b",), "c.png": ("",)}
+    by_text = read(tmp_path, {"extension": ".txt"}, class_tokens="sks dog")
     assert captions_of(by_text) == {"a.png": ("text, of a",), "b.png": ("sks dog",), "c.png": ("sks dog",)}
-
-
-def test_extension_may_be_any_end_of_a_name(tmp_path: Path) -> None:
-    put(tmp_path, "a.png", "b.png")
-    put(tmp_path, "a.tags.txt", text="one, two")
-    put(tmp_path, "b.none", text="three")
-    assert captions_of(read(tmp_path, caption_extension=".tags.txt"))["a.png"] == ("one, two",)
-    assert captions_of(read(tmp_path, caption_extension=".none"))["b.png"] == ("three",)
-    assert set(captions_of(read(tmp_path, caption_extension=".nowhere")).values()) == {("",)}
 
 
 def test_several_lines_are_choices_only_with_wildcards(tmp_path: Path) -> None:
@@ -59,42 +45,6 @@ def test_images_in_subfolders_are_left_out(tmp_path: Path) -> None:
     assert list(captions_of(items)) == ["a.png"]
     assert set(skipped_of(items, is_wanted=True)) == {"under/b.png", "under/deep/c.png"}
     assert notes_of(items) == [("under", "2 images left out: in a subfolder, which kohya's scripts do not read")]
-
-
-def test_numbered_folders_have_repeats_and_class_tokens(tmp_path: Path) -> None:
-    put(tmp_path, "10_sks dog/a.png", "3_fox/b.png", "0_none/c.png", "plain/d.png", "e.png", "10_sks dog/x/f.png")
-    put(tmp_path, "3_fox/b.caption", text="a fox")
-    items = read(tmp_path, numbered=True)
-    assert captions_of(items) == {"10_sks dog/a.png": ("sks dog",), "3_fox/b.png": ("a fox",)}
-    assert {one.key: one.repeats for one in items if isinstance(one, Sample)} == {
-        "10_sks dog/a.png": 10.0, "3_fox/b.png": 3.0,
-    }  # fmt: skip
-    assert skipped_of(items) == {
-        "0_none/c.png": "0_none has 0 repeats",
-        "plain/d.png": "plain has no number of repeats; name it like 10_name",
-        "e.png": "not in a folder such as 10_name",
-        "10_sks dog/x/f.png": "not directly in its folder such as 10_name",
-    }
-    with refused("E1150", r"is itself a folder with a number"):
-        read(tmp_path / "3_fox", numbered=True)
-    with refused("E1150", r"contains no folder such as 10_name"):
-        read(put(tmp_path / "other", "a.png"), numbered=True)
-
-
-def test_prefix_and_suffix_belong_to_the_first_and_the_last_tag(tmp_path: Path) -> None:
-    put(tmp_path, "a.png", "b.png")
-    put(tmp_path, "a.caption", text="one, two")
-    items = read(tmp_path, caption_prefix="sks", caption_suffix="photo", shuffle_first=True)
-    assert captions_of(items) == {"a.png": ("sks one, two photo",), "b.png": ("sks photo",)}
-    assert tags_of(items) == {"a.png": ("sks one", "two photo"), "b.png": ("sks photo",)}
-
-
-def test_first_tag_is_shuffled_only_where_it_should(tmp_path: Path) -> None:
-    put(tmp_path, "a.png")
-    put(tmp_path, "a.caption", text="one,two , three")
-    assert tags_of(read(tmp_path, shuffle_first=True)) == {"a.png": ("one", "two", "three")}
-    assert tags_of(read(tmp_path)) == {}
-    assert tags_of(read(tmp_path, {"wildcards": True}, shuffle_first=True)) == {}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +90,7 @@ def test_malformed_metadata_files_are_refused(tmp_path: Path, content: str | Non
 
 def test_missing_captions_are_an_error_only_if_asked(tmp_path: Path) -> None:
     put(tmp_path, "a.png")
-    with refused("E1203", r"1 image has no caption: a\.png; add a\.caption.*class_tokens"):
+    with refused("E1203", r"1 image has no caption: a\.png"):
         read(tmp_path, {"missing": "error"})
     put(tmp_path, "a.caption", text=b"\xff\xfe\xff")
     assert "not UTF-8" in skipped_of(read(tmp_path, {"missing": "error"}))["a.png"]
@@ -148,9 +98,8 @@ def test_missing_captions_are_an_error_only_if_asked(tmp_path: Path) -> None:
 
 def test_folders_have_their_own_rules(tmp_path: Path) -> None:
     put(tmp_path, "a/x.png", "b/x.png")
-    put(tmp_path, "a/x.txt", "b/x.txt", text="written")
-    rules = {"class_tokens": "shared", "folders": [{"path": tmp_path / "a", "caption_extension": ".txt"}]}
-    assert captions_of(read(tmp_path / "a", **rules)) == {"x.png": ("written",)}
+    rules = {"class_tokens": "shared", "folders": [{"path": tmp_path / "a", "class_tokens": "own"}]}
+    assert captions_of(read(tmp_path / "a", **rules)) == {"x.png": ("own",)}
     assert captions_of(read(tmp_path / "b", **rules)) == {"x.png": ("shared",)}
 
 

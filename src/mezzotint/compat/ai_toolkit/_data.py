@@ -6,6 +6,7 @@ from typing import Any
 
 from mezzotint.compat.ai_toolkit._keys import Keys
 from mezzotint.compat.ai_toolkit._model import Arch
+from mezzotint.settings.sections.buckets import has_too_many_sizes
 
 _MOST_ASPECT = 4.0
 """The longest usual buckets of ai-toolkit are 1:4."""
@@ -23,8 +24,7 @@ def set_data(process: Keys, arch: Arch) -> None:
     if not all(fitting):
         return
     draft.set_batch("process:train.batch_size", process.integer("train.batch_size"), "processes")
-    texts = {"data.captions.missing": "empty", "data.resize": "bicubic", "data.buckets.max_aspect": _MOST_ASPECT}
-    draft.set_all(texts, "process:datasets")
+    draft.set_all({"data.captions.missing": "empty", "data.resize": "bicubic"}, "process:datasets")
     entries = [_entry(one, process) for one in sets]
     if len(sets) == 1 and not entries[0].get("class_images", (False,))[0] and "weight" not in entries[0]:
         for path, (value, key) in entries[0].items():
@@ -33,7 +33,6 @@ def set_data(process: Keys, arch: Arch) -> None:
         trees = [_tree({path: value for path, (value, _) in entry.items()}) for entry in entries]
         draft.set("data.sets", trees, "process:datasets")
     _set_shared(process, arch, sets)
-    draft.note("process:datasets", "images smaller than their bucket are enlarged; in ai-toolkit they are not")
 
 
 def _entry(one: Keys, process: Keys) -> dict[str, tuple[Any, str]]:
@@ -58,7 +57,7 @@ def _entry(one: Keys, process: Keys) -> dict[str, tuple[Any, str]]:
         entry["class_images"] = (True, "is_reg")
     if one.number("loss_multiplier") != 1.0:
         entry["weight"] = (one.number("loss_multiplier"), "loss_multiplier")
-    _add_buckets(one, entry)
+    _add_buckets(one, entry, max(sides))
     _add_captions(one, process, entry)
     source = "alpha" if one["alpha_mask"] else "files" if one.text("mask_path") else ""
     if source:
@@ -77,10 +76,20 @@ def _round_side(one: Keys, side: float) -> int:
     return rounded
 
 
-def _add_buckets(one: Keys, entry: dict[str, tuple[Any, str]]) -> None:
+def _add_buckets(one: Keys, entry: dict[str, tuple[Any, str]], side: int) -> None:
+    """Images keep their size or are reduced, unless there are clips or too many such sizes. side: the largest
+    resolution."""
+    step = one.integer("bucket_tolerance")
     if one["square_crop"] or not one["buckets"]:
         entry["buckets.shape"] = ("square", "square_crop" if one["square_crop"] else "buckets")
-    entry["buckets.step"] = (one.integer("bucket_tolerance"), "bucket_tolerance")
+    elif one.integer("num_frames") > 1 or has_too_many_sizes(side, step):
+        entry["buckets.shape"] = ("aspect", "buckets")
+        entry["buckets.max_aspect"] = (_MOST_ASPECT, "buckets")
+        key = "num_frames" if one.integer("num_frames") > 1 else "bucket_tolerance"
+        one.note(key, "what is smaller than its bucket is enlarged; in ai-toolkit it is not")
+    else:
+        entry["buckets.shape"] = ("own", "buckets")
+    entry["buckets.step"] = (step, "bucket_tolerance")
     if one["random_crop"]:
         entry["crop"] = ("random", "random_crop")
     if one["flip_x"]:
@@ -88,18 +97,20 @@ def _add_buckets(one: Keys, entry: dict[str, tuple[Any, str]]) -> None:
 
 
 def _add_captions(one: Keys, process: Keys, entry: dict[str, tuple[Any, str]]) -> None:
-    written = one.text("caption_type") or one.text("caption_ext")
-    if written.removeprefix(".") not in _EXTENSIONS:
-        one.refuse_until("caption extension", "caption_type" if one.text("caption_type") else "caption_ext",
-                         "name the files .txt")  # fmt: skip
+    key = "caption_type" if one.text("caption_type") else "caption_ext"
+    extension = one.text(key).removeprefix(".")
+    if extension not in _EXTENSIONS:
+        one.refuse_until("other caption extensions", key, "name the files .txt")
+    entry["captions.extension"] = (f".{extension}", key)
     drops = one.number("caption_dropout_rate"), process.number("train.prompt_dropout_prob")
     trigger = (one.text("trigger_word") or process.text("trigger_word")).strip()
-    is_shuffled, kept = bool(one["shuffle_tokens"]), one.integer("keep_tokens")
+    is_shuffled, is_split = bool(one["shuffle_tokens"]), bool(one["shuffle_tokens"] or one.number("token_dropout_rate"))
+    has_template = bool(trigger and not one["is_reg"])
     is_blank = bool(process["train.unload_text_encoder"])
-    if trigger and not one["is_reg"]:
+    if has_template:
         key = "trigger_word"
         entry["captions.trigger"] = (trigger, key)
-        template = "{trigger}" if is_blank else "{trigger}, {caption}" if is_shuffled else "{trigger} {caption}"
+        template = "{trigger}" if is_blank else "{trigger}, {caption}" if is_split else "{trigger} {caption}"
         entry["captions.template"] = (template, key)
         if not is_blank:
             owner = one if one.text("trigger_word") else process
@@ -108,13 +119,11 @@ def _add_captions(one: Keys, process: Keys, entry: dict[str, tuple[Any, str]]) -
     if is_blank and not trigger:
         dropped = 1.0
     entry["captions.dropout"] = (dropped, "caption_dropout_rate")
-    if is_shuffled or one.number("token_dropout_rate"):
-        key = "shuffle_tokens" if is_shuffled else "token_dropout_rate"
-        if not trigger and not kept:
-            one.refuse_until("shuffling and dropping of the first tag", key, "write keep_tokens: 1")
+    if is_split:
+        kept = one.integer("keep_tokens")  # from the first tag, which follows the trigger word
         entry["captions.shuffle_tags"] = (is_shuffled, "shuffle_tokens")
         entry["captions.tag_dropout"] = (one.number("token_dropout_rate"), "token_dropout_rate")
-        entry["captions.keep_tags"] = (kept if trigger else max(0, kept - 1), "keep_tokens")
+        entry["captions.keep_tags"] = (kept if has_template else kept - 1, "keep_tokens")
 
 
 def _set_shared(process: Keys, arch: Arch, sets: list[Keys]) -> None:

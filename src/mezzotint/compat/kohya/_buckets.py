@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from mezzotint.compat.kit.dialect import bucket_step
+from mezzotint.settings.sections.buckets import has_too_many_sizes
 
 _CELL = 8
 """Sides in pixels are multiples of it."""
@@ -22,9 +23,11 @@ def parse_resolution(text: str) -> tuple[int, int]:
     return width, height
 
 
-def settings_of_sizes(width: int, height: int, *, buckets: bool, least: int, most: int, step: int) -> dict[str, Any]:
+def settings_of_sizes(
+    width: int, height: int, *, buckets: bool, least: int, most: int, step: int, enlarges: bool = True
+) -> dict[str, Any]:
     """The settings of sizes, by path below `data`. buckets: whether images are grouped by aspect ratio. least, most,
-    step: of the buckets' sides. Raises ValueError."""
+    step: of the buckets' sides. enlarges: whether small images are enlarged to their bucket. Raises ValueError."""
     side = max(_CELL, round(math.sqrt(width * height) / _CELL) * _CELL)
     if not buckets:
         if width % _CELL or height % _CELL:
@@ -34,17 +37,24 @@ def settings_of_sizes(width: int, height: int, *, buckets: bool, least: int, mos
         return {"resolution": side, "buckets.shape": "list", "buckets.sizes": [[height, width]]}
     if step % _CELL:
         raise ValueError(f"bucket_reso_steps must be a multiple of {_CELL}, got {step}")
+    if not enlarges:
+        if has_too_many_sizes(side, step):
+            raise ValueError(f"bucket_no_upscale with bucket_reso_steps {step} has too many sizes; write 64")
+        return {"resolution": side, "buckets.shape": "own", "buckets.step": step}
     least, most = least - least % step, most + -most % step
     if min(width, height) < least:
         raise ValueError(f"{width},{height} has a side below min_bucket_reso, {least}")
     if max(width, height) > most:
         raise ValueError(f"{width},{height} has a side above max_bucket_reso, {most}")
+    if width == height == side:
+        sides = {"buckets.min_side": max(least, step), "buckets.max_side": most}
+        return {"resolution": side, "buckets.shape": "range", "buckets.step": step, **sides}
     sizes = bucket_sizes(width, height, least=least, most=most, step=step)
     return {"resolution": side, "buckets.shape": "list", "buckets.sizes": [[high, wide] for wide, high in sizes]}
 
 
 def bucket_sizes(width: int, height: int, *, least: int, most: int, step: int) -> list[tuple[int, int]]:
-    """Widths and heights of the buckets of a resolution: for each width the greatest height whose area is at most that
+    """Widths and heights of the buckets of a rectangle: for each width the greatest height whose area is at most that
     of the resolution, both as multiples of `step` from `least` to `most`, each size also turned, and the square."""
     area = width * height
     square = math.isqrt(area) // step * step

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from mezzotint.compat.kit.dialect import Row, ignored, refused, row, waits
 
-BOUNDS = "bucket bounds and no upscaling"
-SEPARATORS = "caption separators"
-EPOCHS = "caption dropout by epochs"
+SEPARATORS = "other caption separators"
 WARM_UP = "tag warm-up"
 COLORS = "color augmentation"
 SPLITS = "validation splits of single data sets"
@@ -31,7 +29,7 @@ FILTERS = {
 _SOURCES = (
     row("dataset_config", str, "data.sets data.path",
         "a TOML file of data sets; replaces --train_data_dir, --reg_data_dir and --in_json"),
-    row("train_data_dir", str, "data.path data.format data.kohya_subsets.numbered",
+    row("train_data_dir", str, "data.path data.format",
         "a folder of folders such as `10_sks dog`; with --in_json the folder of images"),
     row("reg_data_dir", str, "data.prior.path", "class images, in folders such as `1_dog`"),
     row("in_json", str, "data.kohya_subsets.metadata_file", "captions and tags of images; sizes in it are not used"),
@@ -43,31 +41,35 @@ _SOURCES = (
 _SIZES = (
     row("resolution", str, "data.resolution data.buckets.shape data.buckets.sizes data.buckets.step",
         "a side, or width,height"),
-    row("enable_bucket", False, "data.buckets.shape data.buckets.sizes",
+    row("enable_bucket", False, "data.buckets.shape",
         "the scripts' list of sizes; without it every image is cropped to --resolution"),
-    row("min_bucket_reso", 256, "data.buckets.sizes", "the shortest side of a bucket", least=64),
-    row("max_bucket_reso", 1024, "data.buckets.sizes", "the longest side of a bucket", least=64),
-    row("bucket_reso_steps", 64, "data.buckets.sizes", "sides of buckets are multiples of it", least=1),
-    waits("bucket_no_upscale", False, BOUNDS, "small images keep their size"),
+    row("min_bucket_reso", 256, "data.buckets.min_side data.buckets.sizes", "the shortest side of a bucket", least=64),
+    row("max_bucket_reso", 1024, "data.buckets.max_side data.buckets.sizes", "the longest side of a bucket", least=64),
+    row("bucket_reso_steps", 64, "data.buckets.step data.buckets.sizes", "sides of buckets are multiples of it",
+        least=1),
+    row("bucket_no_upscale", False, "data.buckets.shape", "small images keep their size; with --enable_bucket"),
     row("resize_interpolation", str, "data.resize", "area without it", choices=tuple(FILTERS)),
 )
 
 _CAPTIONS = (
-    row("caption_extension", ".caption", "data.kohya_subsets.caption_extension",
-        "the end of a caption file's name; images without a file have their folder's words"),
-    row("caption_extention", str, "data.kohya_subsets.caption_extension", "its old name", now="caption_extension"),
-    row("caption_prefix", str, "data.kohya_subsets.caption_prefix", "text before each caption"),
-    row("caption_suffix", str, "data.kohya_subsets.caption_suffix", "text after each caption"),
-    row("shuffle_caption", False, "data.captions.shuffle_tags data.kohya_subsets.shuffle_first",
+    row("caption_extension", ".caption", "data.captions.extension",
+        ".caption or .txt; images without a file have their folder's words"),
+    row("caption_extention", str, "data.captions.extension", "its old name", now="caption_extension"),
+    row("caption_prefix", str, "data.captions.prefix", "text before each caption"),
+    row("caption_suffix", str, "data.captions.suffix", "text after each caption"),
+    row("shuffle_caption", False, "data.captions.shuffle_tags",
         "the tags after --keep_tokens, at each visit"),
     row("keep_tokens", 0, "data.captions.keep_tags", "leading tags that stay", least=0),
-    waits("keep_tokens_separator", "", SEPARATORS, "text that divides kept tags from others", may_be_empty=True),
-    waits("secondary_separator", str, SEPARATORS, "text that joins tags"),
+    row("keep_tokens_separator", "", "data.captions.keep_separator", "text that divides kept tags from others",
+        may_be_empty=True),
+    row("secondary_separator", str, "data.captions.second_separator",
+        "text that joins tags; with shuffled or dropped tags"),
     waits("caption_separator", ",", SEPARATORS, "text between tags"),
     row("enable_wildcard", False, "data.captions.wildcards data.captions.lines",
         "`{a|b}`, and one line of several, at each visit"),
     row("caption_dropout_rate", 0.0, "data.captions.dropout", "the empty caption instead", least=0, most=1),
-    waits("caption_dropout_every_n_epochs", 0, EPOCHS, "every n-th epoch has no captions"),
+    row("caption_dropout_every_n_epochs", 0, "data.captions.dropout_every", "every n-th epoch has no captions",
+        least=0),
     row("caption_tag_dropout_rate", 0.0, "data.captions.tag_dropout", "of each tag after --keep_tokens",
         least=0, most=1),
     waits("token_warmup_step", 0.0, WARM_UP, "the step from which all tags are used"),

@@ -8,9 +8,7 @@ from typing import Any
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.setting_files import SettingsFile
 from mezzotint.compat.kohya._data_rows import (
-    BOUNDS,
     COLORS,
-    EPOCHS,
     NO_FACES,
     PRESERVATION,
     SEPARATORS,
@@ -26,16 +24,11 @@ _CACHED_CROPS = 4
 """Crops of each image in a cache, of which about half are mirrored."""
 
 _AWAITED = {
-    "bucket_no_upscale": BOUNDS,
     "color_aug": COLORS,
-    "secondary_separator": SEPARATORS,
-    "caption_dropout_every_n_epochs": EPOCHS,
     "token_warmup_step": WARM_UP,
     "custom_attributes": PRESERVATION,
 }
 """Keys of data set files that wait for a feature."""
-_AWAITED_IN_TAGS = ("caption_separator", "keep_tokens_separator")
-"""Keys that only act on captions that are split into tags."""
 
 
 def set_data(draft: Draft, script: Script) -> None:
@@ -47,7 +40,8 @@ def set_data(draft: Draft, script: Script) -> None:
     _set_caches(draft)
     if "data.captions.template" in draft.origin:
         draft.set("data.captions.wildcards", True, "use_object_template", "use_style_template")  # of its alternatives
-    draft.set("data.format", "kohya-subsets", "dataset_config", "train_data_dir")
+    is_numbered = not draft.text("dataset_config") and not draft.text("in_json")
+    draft.set("data.format", "kohya" if is_numbered else "kohya-subsets", "dataset_config", "in_json", "train_data_dir")
     draft.set("data.captions.missing", "empty", "caption_extension")
 
 
@@ -68,13 +62,11 @@ def _set_from_line(draft: Draft, script: Script) -> None:
         if draft.is_given("dataset_repeats"):
             draft.note("dataset_repeats", "has no effect without --in_json; the folders' names have the repeats")
     one = read_subset(draft, Subset(0, values), folder, is_class=False)
-    flags = {"path": ("train_data_dir",), "numbered": ("train_data_dir",), "metadata_file": ("in_json",)}
-    draft.set("data.path", folder, *flags["path"])
-    one.rules |= {"metadata_file": metadata} if metadata else {"numbered": True}
+    draft.set("data.path", folder, "train_data_dir")
     for path, value in one.settings.items():
         draft.set(f"data.{path}", value, *_flags_of(path))
-    for path, value in one.rules.items():
-        draft.set(f"data.kohya_subsets.{path}", value, *flags.get(path, (path,)))
+    if metadata:
+        draft.set("data.kohya_subsets.metadata_file", metadata, "in_json")
     if reg := draft.text("reg_data_dir"):
         if metadata:
             draft.note("reg_data_dir", "has no effect with --in_json, as in the scripts")
@@ -92,13 +84,21 @@ def _flags_of(path: str) -> tuple[str, ...]:
         "repeats": ("dataset_repeats",),
         "batch_size": ("train_batch_size",),
         "resolution": ("resolution",),
-        "buckets.shape": ("enable_bucket", "resolution"),
+        "buckets.shape": ("enable_bucket", "bucket_no_upscale", "resolution"),
         "buckets.sizes": ("enable_bucket", "resolution", "min_bucket_reso", "max_bucket_reso", "bucket_reso_steps"),
-        "buckets.step": ("resolution",),
+        "buckets.step": ("bucket_reso_steps", "resolution"),
+        "buckets.min_side": ("min_bucket_reso",),
+        "buckets.max_side": ("max_bucket_reso",),
         "crop": ("random_crop",),
         "flip": ("flip_aug",),
         "resize": ("resize_interpolation",),
+        "captions.extension": ("caption_extension",),
+        "captions.prefix": ("caption_prefix",),
+        "captions.suffix": ("caption_suffix",),
+        "captions.keep_separator": ("keep_tokens_separator",),
+        "captions.second_separator": ("secondary_separator",),
         "captions.dropout": ("caption_dropout_rate",),
+        "captions.dropout_every": ("caption_dropout_every_n_epochs",),
         "captions.tag_dropout": ("caption_tag_dropout_rate",),
         "captions.shuffle_tags": ("shuffle_caption",),
         "captions.keep_tags": ("keep_tokens",),
@@ -194,7 +194,7 @@ def _find_awaited(subset: Subset) -> dict[str, str]:
     """The keys of a subset that wait for a feature, by key."""
     names = dict(_AWAITED)
     if splits_tags(subset):
-        names |= dict.fromkeys(_AWAITED_IN_TAGS, SEPARATORS)
+        names["caption_separator"] = SEPARATORS
     return {
         key: feature for key, feature in names.items() if subset.values[key] not in (None, "", DEFAULTS.get(key), False)
     }
@@ -246,7 +246,7 @@ def _set_folder_rules(draft: Draft, sets: list[ImageFolder]) -> None:
     for one in sets:
         if by_folder.setdefault(one.path, one.rules) != one.rules:
             message = f"has {one.path} several times, with other captions"
-            draft.refuse("dataset_config", message, "use one value of caption_extension, class_tokens and the like")
+            draft.refuse("dataset_config", message, "use one value of class_tokens")
     names = dict.fromkeys(name for rules in by_folder.values() for name in rules)
     folders: dict[str, dict[str, Any]] = {path: {} for path in by_folder}
     for name in names:

@@ -10,6 +10,13 @@ from mezzotint.compat.kohya._buckets import parse_resolution, settings_of_sizes
 from mezzotint.compat.kohya._data_rows import FILTERS
 from mezzotint.compat.kohya._dataset_file import Subset
 
+EXTENSIONS = (".caption", ".txt")
+"""Ends of the names of caption files."""
+_TEXTS = {
+    "prefix": "caption_prefix", "suffix": "caption_suffix", "keep_separator": "keep_tokens_separator",
+    "second_separator": "secondary_separator",
+}  # fmt: skip
+"""Keys of texts, by name below `data.captions`."""
 _HALF = 0.5
 
 
@@ -41,7 +48,8 @@ def read_subset(draft: Draft, subset: Subset, path: str, *, is_class: bool) -> I
     }
     if subset.is_on("alpha_mask"):
         one.settings |= {"mask.source": "alpha", "mask.mean": "image"}
-    one.rules = _rules(draft, subset)
+    if subset.text("class_tokens"):
+        one.rules["class_tokens"] = subset.text("class_tokens")
     return one
 
 
@@ -49,21 +57,37 @@ def _sizes(draft: Draft, subset: Subset) -> dict[str, Any]:
     if not subset.text("resolution"):
         draft.refuse("resolution", "is missing", "write a side such as 512, or width,height", "E1017")
         return {}
-    if subset.is_on("enable_bucket"):
-        text = "an image goes to the bucket nearest in log(width / height); in the scripts, in width / height"
-        note_once(draft, "enable_bucket", text)
-    elif subset.is_on("random_crop"):
+    buckets, enlarges = subset.is_on("enable_bucket"), not subset.is_on("bucket_no_upscale")
+    if not enlarges:
+        _note_own_sizes(draft, subset)
+    if not buckets and subset.is_on("random_crop"):
         text = "images are resized to cover the size before they are cropped; without buckets the scripts only crop"
         note_once(draft, "random_crop", text)
     try:
         width, height = parse_resolution(subset.text("resolution"))
-        return settings_of_sizes(
-            width, height, buckets=subset.is_on("enable_bucket"), least=subset.integer("min_bucket_reso"),
+        sizes = settings_of_sizes(
+            width, height, buckets=buckets, least=subset.integer("min_bucket_reso"), enlarges=enlarges,
             most=subset.integer("max_bucket_reso"), step=max(1, subset.integer("bucket_reso_steps")),
         )  # fmt: skip
     except ValueError as error:
         draft.refuse("resolution", str(error), code="E1017")
         return {}
+    side = sizes["resolution"]
+    if buckets and enlarges and "buckets.sizes" in sizes:
+        text = "an image goes to the size nearest in log(width / height); in the scripts, in width / height"
+        note_once(draft, "resolution", text)
+    elif buckets and side**2 != width * height:
+        note_once(draft, "resolution", f"images with more than {side}×{side} pixels are reduced to about that many")
+    return sizes
+
+
+def _note_own_sizes(draft: Draft, subset: Subset) -> None:
+    if not subset.is_on("enable_bucket"):
+        note_once(draft, "bucket_no_upscale", "has no effect without enable_bucket, as in the scripts")
+        return
+    for flag in ("min_bucket_reso", "max_bucket_reso"):
+        if flag in subset.sources or draft.is_given(flag):
+            note_once(draft, flag, f"{flag} has no effect with bucket_no_upscale, as in the scripts")
 
 
 def splits_tags(subset: Subset) -> bool:
@@ -71,38 +95,35 @@ def splits_tags(subset: Subset) -> bool:
 
 
 def _captions(draft: Draft, subset: Subset) -> dict[str, Any]:
-    keep, wildcards = subset.integer("keep_tokens"), subset.is_on("enable_wildcard")
+    keep, wildcards, splits = subset.integer("keep_tokens"), subset.is_on("enable_wildcard"), splits_tags(subset)
     for key in ("caption_dropout_rate", "caption_tag_dropout_rate"):
         if not 0 <= subset.number_of(key) <= 1:
             draft.refuse(key, f"must be 0 to 1, got {subset.number_of(key):g}", code="E1017")
-    if keep < 0:
-        draft.refuse("keep_tokens", f"must be 0 or more, got {keep}", code="E1017")
-    if splits_tags(subset) and wildcards and keep == 0:
-        note_once(draft, "enable_wildcard", "the first tag of a caption stays where it is, as with keep_tokens 1")
-    first = splits_tags(subset) and not wildcards
-    values: dict[str, Any] = {
+    for key in ("keep_tokens", "caption_dropout_every_n_epochs"):
+        if subset.integer(key) < 0:
+            draft.refuse(key, f"must be 0 or more, got {subset.integer(key)}", code="E1017")
+    if subset.text("caption_extension") not in EXTENSIONS:
+        message = f"must be {' or '.join(EXTENSIONS)}, got {subset.text('caption_extension')}"
+        draft.refuse("caption_extension", message, "name the caption files so", "E1017")
+    if subset.text("secondary_separator") and not splits:
+        message = "only acts on captions whose tags are shuffled or dropped here; in the scripts on all"
+        draft.refuse("secondary_separator", message, "add shuffle_caption, or leave it out")
+    if subset.text("keep_tokens_separator") and not splits:
+        note_once(draft, "keep_tokens_separator", "only acts with shuffle_caption or caption_tag_dropout_rate")
+    texts = {name: subset.text(key) for name, key in _TEXTS.items() if splits or not name.endswith("separator")}
+    return {
+        "captions.extension": subset.text("caption_extension"),
+        **{f"captions.{name}": text for name, text in texts.items() if text},
         "captions.shuffle_tags": subset.is_on("shuffle_caption"),
-        "captions.keep_tags": max(0, keep if first else keep - 1) if splits_tags(subset) else 0,
+        "captions.keep_tags": max(0, keep) - 1 if splits else 0,
         "captions.wildcards": wildcards,
         "captions.lines": "random" if wildcards else "first",
         "captions.dropout": subset.number_of("caption_dropout_rate"),
+        "captions.dropout_every": max(0, subset.integer("caption_dropout_every_n_epochs")),
         "captions.tag_dropout": subset.number_of("caption_tag_dropout_rate"),
     }
-    return values
 
 
 def note_once(draft: Draft, flag: str, text: str) -> None:
     if all(note.text != text for note in draft.notes):
         draft.note(flag, text)
-
-
-def _rules(draft: Draft, subset: Subset) -> dict[str, Any]:
-    rules: dict[str, Any] = {"shuffle_first": splits_tags(subset) and not subset.is_on("enable_wildcard")}
-    extension = subset.text("caption_extension")
-    if not extension.startswith(".") or "/" in extension or "\\" in extension:
-        draft.refuse("caption_extension", f"must begin with a dot, got {extension}", "write .txt", "E1017")
-    rules["caption_extension"] = extension
-    for key in ("class_tokens", "caption_prefix", "caption_suffix"):
-        if subset.text(key):
-            rules[key] = subset.text(key)
-    return rules

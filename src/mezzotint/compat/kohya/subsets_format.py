@@ -1,173 +1,63 @@
-"""The format `kohya-subsets`: the images directly in a folder, with the caption rules of kohya's scripts.
-
-Captions come from files with one extension, from class tokens for images without a file, or from a metadata file (JSON)
-that names the images.
-"""
+"""The format `kohya-subsets`: the images directly in a folder, with class tokens for images without a caption file, or
+the images, captions and tags of a metadata file (JSON)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path, PurePosixPath
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mezzotint import outside
 from mezzotint.compat.kohya.subsets_format_spec import FolderRules, KohyaSubsetsSettings
 from mezzotint.data.files.listing import Listing, Unusable, walk
-from mezzotint.data.files.remembered_texts import RememberedTexts, TextFiles
-from mezzotint.data.files.tags import NO_LIMIT, Tags
 from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
-from mezzotint.data.formats.shared.captions import captions_of, lines_of, read_text, with_captions
-from mezzotint.data.formats.shared.folder_repeats import FolderRepeats, parse_folder_name
+from mezzotint.data.formats.shared.captions import captions_of, lines_of
+from mezzotint.data.formats.shared.folder_repeats import FolderRepeats
+from mezzotint.data.formats.shared.sidecars import SIDECARS, samples
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.settings.counting import format_count, format_names
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 MAX_METADATA_BYTES = 2_000_000_000
-_SHOWN = 5
-_ONCE = FolderRepeats(1, "")
+_SUFFIXES = decoding.SUFFIXES | set(SIDECARS)
+_TOO_DEEP = "in a subfolder, which kohya's scripts do not read"
 
 
-def rules_of(settings: DataSettings) -> FolderRules:
-    """The rules of a set's folder."""
+def _rules_of(settings: DataSettings) -> FolderRules:
     return settings.get_section(KohyaSubsetsSettings).of(settings.path)
 
 
 def list_files(path: Path, settings: DataSettings) -> Listing:
     """The images and caption files below a folder, or those that a metadata file names. Raises DatasetError E1201, and
     E1217 for an invalid metadata file."""
-    rules = rules_of(settings)
-    if rules.metadata_file is not None:
-        return _list_named(path, rules.metadata_file)
-    ending = os.path.splitext(f"x{rules.caption_extension}")[1].lower()
-    return walk(path, decoding.SUFFIXES | {ending})
+    metadata_file = _rules_of(settings).metadata_file
+    return walk(path, _SUFFIXES) if metadata_file is None else _list_named(path, metadata_file)
 
 
 def read_samples(source: Source) -> Iterator[Item]:
     """Yields one sample for each image of the folder, in order, or the reason why it is skipped. Raises DatasetError
-    E1150 without a numbered folder where they are expected, and E1203 (`captions.with_captions`)."""
-    rules = rules_of(source.settings)
-    for path, reason in source.listing.refused:
-        yield Skipped(source.prefix + path, reason)
-    reader = _FolderReader(source, rules)
-    items = reader.metadata(rules.metadata_file) if rules.metadata_file is not None else reader.folder()
-    yield from with_captions(items, source, partial(_without_captions, rules))
-
-
-def _without_captions(rules: FolderRules, names: Sequence[str]) -> str:
-    first = PurePosixPath(names[0]).with_suffix(rules.caption_extension).name
-    return (
-        f"{len(names)} image{'s have' if len(names) > 1 else ' has'} no caption: {format_names(names, _SHOWN)}; add "
-        f"{first} and so on, or set data.kohya_subsets.class_tokens, or data.captions.missing=empty (or skip)"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _FolderReader:
-    """Reads a source."""
-
-    source: Source
-    rules: FolderRules
-
-    def folder(self) -> Iterator[Item]:
-        source, ending = self.source, self.rules.caption_extension
-        places = {name: self._place(name) for name in source.listing.names if _is_image(name)}
-        if self.rules.numbered and not any(isinstance(place, FolderRepeats) for place in places.values()):
-            raise DatasetError(self._no_folder_message(), code="E1150")
-        yield from self._left_out({name: place for name, place in places.items() if isinstance(place, str)})
-        texts, unreadable = self._caption_files(ending), dict(source.listing.refused)
-        for name, place in places.items():
-            if isinstance(place, str):
-                continue
-            beside = os.path.splitext(name)[0] + ending
-            try:
-                if beside in unreadable:
-                    raise Unusable(f"its caption {PurePosixPath(beside).name} is {unreadable[beside]}")
-                captions = self._file_captions(texts, beside)
-            except Unusable as error:
-                yield Skipped(source.prefix + name, str(error))
-                continue
-            words = place.caption or self.rules.class_tokens
-            if captions is None:
-                captions = (words,) if words else ()
-            yield self._sample(name, source.root / name, captions, place.repeats)
-
-    def _place(self, name: str) -> FolderRepeats | str:
-        """The repeats and words of an image's folder, or why the image is not used."""
-        folder, slash, rest = name.partition("/")
-        if not self.rules.numbered:
-            return _ONCE if not slash else "in a subfolder, which kohya's scripts do not read"
-        if not slash:
-            return "not in a folder such as 10_name"
-        parsed = parse_folder_name(folder)
-        if parsed is None:
-            return f"{folder} has no number of repeats; name it like 10_name"
-        if not parsed.repeats:
-            return f"{folder} has 0 repeats"
-        return "not directly in its folder such as 10_name" if "/" in rest else parsed
-
-    def _left_out(self, reasons: Mapping[str, str]) -> Iterator[Item]:
-        by_folder: dict[str, list[str]] = {}
-        for name, reason in reasons.items():
-            by_folder.setdefault(name.rpartition("/")[0].partition("/")[0], []).append(reason)
-            yield Skipped(self.source.prefix + name, reason, is_wanted=True)
-        for folder, inside in sorted(by_folder.items()):
-            yield Noted(self.source.prefix + folder, f"{format_count(len(inside), 'image')} left out: {inside[0]}")
-
-    def _caption_files(self, ending: str) -> TextFiles:
-        names = self.source.listing.names
-        numbers = [number for number, name in enumerate(names) if name.endswith(ending) and not _is_image(name)]
-        memory = self.source.texts or RememberedTexts()
-        return memory.files(self.source.root, [names[i] for i in numbers], self.source.listing.stats[numbers])
-
-    def _file_captions(self, texts: TextFiles, name: str) -> tuple[str, ...] | None:
-        """The captions of a caption file, None if there is none. Raises Unusable."""
-        if name not in texts.numbers:
-            return None
-        lines = lines_of(texts.text(name, partial(read_text, self.source.root / name)))
-        return captions_of(lines, self.source.settings.captions)
-
-    def metadata(self, path: Path) -> Iterator[Item]:
-        root, lines = self.source.root, self.source.settings.captions
-        for key, entry in _read_metadata(path).items():
-            image = _find_image(root, key)
-            if image is None:
-                continue  # reported by the listing
-            try:
-                texts = [captions_of(lines_of(text), lines) for text in _texts(entry)]
-            except Unusable as error:
-                yield Skipped(self.source.prefix + key, str(error))
-                continue
-            first, *tags = texts or [("",)]
-            joined = tuple(",".join(filter(None, (text, *(one[0] for one in tags)))) for text in first)
-            yield self._sample(key, image, joined, 1)
-
-    def _sample(self, key: str, path: Path, captions: tuple[str, ...], repeats: int) -> Sample:
-        rules, settings = self.rules, self.source.settings.captions
-        if not captions and (rules.caption_prefix or rules.caption_suffix):
-            captions = ("",)
-        captions = tuple(
-            " ".join(filter(None, (rules.caption_prefix, text, rules.caption_suffix))) for text in captions
-        )
-        overrides: tuple[tuple[str, str], ...] = ()
-        if rules.shuffle_first and not settings.wildcards and captions and captions[0]:
-            tags = tuple(tag.strip() for tag in captions[0].split(","))
-            overrides = (("tags", Tags("", tags, (1.0,) * len(tags), NO_LIMIT).encoded()),)
-        repeated = self.source.repeats * repeats
-        return Sample(self.source.prefix + key, path, captions, repeats=repeated, overrides=overrides)
-
-    def _no_folder_message(self) -> str:
-        root = self.source.root
-        if parse_folder_name(root.name) is not None:
-            return f"{root}: is itself a folder with a number; name its parent folder: {root.parent}"
-        return (
-            f"{root}: contains no folder such as 10_name (a number of repeats, an underscore and words) with images "
-            "directly inside; name folders so, or use a data set file"
-        )
+    E1203 and E1204 (`sidecars.samples`)."""
+    rules = _rules_of(source.settings)
+    if rules.metadata_file is not None:
+        yield from _read_named(source, rules.metadata_file)
+        return
+    names = source.listing.names
+    is_direct = np.array(["/" not in name for name in names], np.bool_)
+    deeper = [name for name in names if "/" in name and _is_image(name)]
+    yield from (Skipped(source.prefix + name, _TOO_DEEP, is_wanted=True) for name in deeper)
+    for folder, count in sorted(Counter(name.partition("/")[0] for name in deeper).items()):
+        yield Noted(source.prefix + folder, f"{format_count(count, 'image')} left out: {_TOO_DEEP}")
+    direct = [name for name in names if "/" not in name]
+    listing = replace(source.listing, names=direct, stats=source.listing.stats[is_direct])
+    words = FolderRepeats(1, rules.class_tokens)
+    yield from samples(replace(source, listing=listing), word="image", folder_of=lambda _: words, by_name=False)
 
 
 def _is_image(name: str) -> bool:
@@ -186,6 +76,24 @@ def _list_named(root: Path, path: Path) -> Listing:
         else:
             names.append(_below(root, image))
     return Listing.of_files(root, list(dict.fromkeys(names)), refused.items())
+
+
+def _read_named(source: Source, path: Path) -> Iterator[Item]:
+    """The images of a metadata file; tags are joined to the caption with a comma."""
+    for key, reason in source.listing.refused:
+        yield Skipped(source.prefix + key, reason)
+    for key, entry in _read_metadata(path).items():
+        image = _find_image(source.root, key)
+        if image is None:
+            continue  # reported by the listing
+        try:
+            texts = [captions_of(lines_of(text), source.settings.captions) for text in _texts(entry)]
+        except Unusable as error:
+            yield Skipped(source.prefix + key, str(error))
+            continue
+        first, *tags = texts or [("",)]
+        captions = tuple(",".join(filter(None, (text, *(one[0] for one in tags)))) for text in first)
+        yield Sample(source.prefix + key, image, captions, repeats=source.repeats)
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:

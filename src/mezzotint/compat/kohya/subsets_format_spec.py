@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from mezzotint.settings.base import ALLOW, FREE, DataPath, InputPath, Section, as_only, optional_copy, override
 from mezzotint.settings.formats.base import NO_TABLES, Fixed, FormatSpec
@@ -20,25 +20,8 @@ if TYPE_CHECKING:
 class FolderRules(Section):
     """How a folder of images is read."""
 
-    numbered: Annotated[bool, ALLOW] = False
-    """Whether the images are in folders such as `10_sks dog` directly below, whose names contain repeats and class
-    tokens. Otherwise they are directly in the folder."""
-
-    caption_extension: Annotated[str, Field(pattern=r"^\.[^/\\]+$"), ALLOW] = ".caption"
-    """The end of a caption file's name, after the image's name without its own extension."""
-
     class_tokens: Annotated[Text, ALLOW] = ""
     """The caption of images without a caption file."""
-
-    caption_prefix: Annotated[Text, ALLOW] = ""
-    """Text before each caption, followed by a space. It is part of the caption's first tag."""
-
-    caption_suffix: Annotated[Text, ALLOW] = ""
-    """Text after each caption, preceded by a space. It is part of the caption's last tag."""
-
-    shuffle_first: Annotated[bool, ALLOW] = False
-    """Whether a caption's first tag is shuffled and dropped like the others; `data.captions.keep_tags` then counts from
-    the first tag. Not for captions with wildcards."""
 
     metadata_file: Annotated[InputPath | None, FREE] = None
     """A JSON file that names the images, with or without extension, and has their captions and tags. Caption files are

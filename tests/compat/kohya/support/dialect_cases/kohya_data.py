@@ -33,22 +33,19 @@ EXPECTED: dict[str, Any] = {
     "data.captions.keep_tags": 0,
     "data.captions.wildcards": False,
     "data.captions.lines": "first",
+    "data.captions.extension": ".caption",
     "data.captions.dropout": 0.0,
+    "data.captions.dropout_every": 0,
     "data.captions.tag_dropout": 0.0,
     "data.captions.missing": "empty",
-    "data.kohya_subsets.shuffle_first": False,
-    "data.kohya_subsets.caption_extension": ".caption",
-    "data.kohya_subsets.numbered": True,
     "data.cache.latents": False,
-    "data.format": "kohya-subsets",
+    "data.format": "kohya",
 }
 
-_BUCKETS = [
-    [832, 256], [896, 256], [960, 256], [1024, 256], [704, 320], [768, 320], [640, 384], [576, 448], [512, 512],
-    [448, 576], [384, 640], [320, 704], [320, 768], [256, 832], [256, 896], [256, 960], [256, 1024],
-]  # fmt: skip
-_BY_SHAPE: dict[str, Any] = {"data.buckets.shape": "list", "data.buckets.sizes": _BUCKETS, "data.buckets.step": "gone"}
-_SHUFFLED = {"data.captions.shuffle_tags": True, "data.kohya_subsets.shuffle_first": True}
+_RANGE: dict[str, Any] = {
+    "data.buckets.shape": "range", "data.buckets.min_side": 256, "data.buckets.max_side": 1024,
+}  # fmt: skip
+_SHUFFLED = {"data.captions.shuffle_tags": True, "data.captions.keep_tags": -1}
 _CACHED = {"data.cache.latents": True, "data.cache.content": "sample"}
 _SAMPLED: dict[str, Any] = {
     "sample.size": [512, 512], "sample.seed": -1, "sample.steps": 30, "sample.guidance": [7.5],
@@ -58,53 +55,41 @@ _FILE = "--sample_prompts=prompts.txt"
 _EPOCHS = "--sample_every_n_epochs=2"
 
 
-def _within(least: int, most: int) -> list[list[int]]:
-    return [size for size in _BUCKETS if min(size) >= least and max(size) <= most]
-
-
 ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
     "train_data_dir": (["--train_data_dir=my images"], {"data.path": "my images"}),
     "reg_data_dir": (["--reg_data_dir=reg"], {"data.prior.path": "reg"}),
     "in_json": (
         ["--in_json=meta.json"],
-        {"data.kohya_subsets.metadata_file": "meta.json", "data.kohya_subsets.numbered": "gone"},
+        {"data.kohya_subsets.metadata_file": "meta.json", "data.format": "kohya-subsets"},
     ),
     "dataset_repeats": (["--dataset_repeats=3"], {"data.repeats": 3.0}),
     "resolution": (["--resolution=768"], {"data.resolution": 768}),
-    "enable_bucket": (["--enable_bucket"], _BY_SHAPE),
-    "min_bucket_reso": (["--min_bucket_reso=384"], {"data.buckets.sizes": _within(384, 1024)}),
-    "max_bucket_reso": (
-        ["--max_bucket_reso=640"],
-        {
-            "data.buckets.sizes": [
-                [640, 256],
-                [640, 320],
-                [640, 384],
-                [576, 448],
-                [512, 512],
-                [448, 576],
-                [256, 640],
-                [320, 640],
-                [384, 640],
-            ]
-        },
-    ),
-    "bucket_reso_steps": (
-        ["--bucket_reso_steps=256"],
-        {"data.buckets.sizes": [[768, 256], [1024, 256], [512, 512], [256, 768], [256, 1024]]},
+    "enable_bucket": (["--enable_bucket"], _RANGE),
+    "min_bucket_reso": (["--min_bucket_reso=384"], {"data.buckets.min_side": 384}),
+    "max_bucket_reso": (["--max_bucket_reso=640"], {"data.buckets.max_side": 640}),
+    "bucket_reso_steps": (["--bucket_reso_steps=128"], {"data.buckets.step": 128}),
+    "bucket_no_upscale": (
+        ["--bucket_no_upscale"],
+        {"data.buckets.shape": "own", "data.buckets.min_side": "gone", "data.buckets.max_side": "gone"},
     ),
     "resize_interpolation": (["--resize_interpolation=cubic"], {"data.resize": "bicubic"}),
-    "caption_extension": (["--caption_extension=.txt"], {"data.kohya_subsets.caption_extension": ".txt"}),
-    "caption_extention": (["--caption_extention=.txt"], {"data.kohya_subsets.caption_extension": ".txt"}),
-    "caption_prefix": (["--caption_prefix=sks"], {"data.kohya_subsets.caption_prefix": "sks"}),
-    "caption_suffix": (["--caption_suffix=photo"], {"data.kohya_subsets.caption_suffix": "photo"}),
+    "caption_extension": (["--caption_extension=.txt"], {"data.captions.extension": ".txt"}),
+    "caption_extention": (["--caption_extention=.txt"], {"data.captions.extension": ".txt"}),
+    "caption_prefix": (["--caption_prefix=sks"], {"data.captions.prefix": "sks"}),
+    "caption_suffix": (["--caption_suffix=photo"], {"data.captions.suffix": "photo"}),
     "shuffle_caption": (["--shuffle_caption"], _SHUFFLED),
-    "keep_tokens": (["--keep_tokens=2"], {"data.captions.keep_tags": 2}),
+    "keep_tokens": (["--keep_tokens=2"], {"data.captions.keep_tags": 1}),
+    "keep_tokens_separator": (["--keep_tokens_separator=|||"], {"data.captions.keep_separator": "|||"}),
+    "secondary_separator": (["--secondary_separator=;;;"], {"data.captions.second_separator": ";;;"}),
     "enable_wildcard": (["--enable_wildcard"], {"data.captions.wildcards": True, "data.captions.lines": "random"}),
     "caption_dropout_rate": (["--caption_dropout_rate=0.1"], {"data.captions.dropout": 0.1}),
+    "caption_dropout_every_n_epochs": (
+        ["--caption_dropout_every_n_epochs=3"],
+        {"data.captions.dropout_every": 3},
+    ),
     "caption_tag_dropout_rate": (
         ["--caption_tag_dropout_rate=0.1"],
-        {"data.captions.tag_dropout": 0.1, "data.kohya_subsets.shuffle_first": True},
+        {"data.captions.tag_dropout": 0.1, "data.captions.keep_tags": -1},
     ),
     "flip_aug": (["--flip_aug"], {"data.flip": 0.5}),
     "random_crop": (["--random_crop"], {"data.crop": "random"}),
@@ -134,7 +119,9 @@ BESIDE: dict[str, Sequence[str]] = {
     "prior_loss_weight": ["--reg_data_dir=reg"],
     "dataset_repeats": ["--in_json=meta.json"], "min_bucket_reso": ["--enable_bucket"],
     "max_bucket_reso": ["--enable_bucket"], "bucket_reso_steps": ["--enable_bucket"],
-    "keep_tokens": ["--shuffle_caption"], "sample_prompts": [_EPOCHS], "prompt": [_EPOCHS],
+    "bucket_no_upscale": ["--enable_bucket"], "keep_tokens_separator": ["--shuffle_caption"],
+    "secondary_separator": ["--shuffle_caption"], "keep_tokens": ["--shuffle_caption"],
+    "sample_prompts": [_EPOCHS], "prompt": [_EPOCHS],
     "sample_every_n_steps": [_FILE], "sample_every_n_epochs": [_FILE], "sample_at_first": [_FILE],
     "sample_sampler": [_FILE, _EPOCHS],
 }  # fmt: skip
