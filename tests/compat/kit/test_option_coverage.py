@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+
 import option_coverage
 from mezzotint.compat.kit.dialect import Dialect, FileTable, ignored, mapped, refused, row, waits
 

@@ -114,6 +114,14 @@ def test_profile_for_another_mode_is_ignored_and_reported(tmp_path: Path) -> Non
     assert decoding.probe(path, LIMIT).conversions == Conversion.CMYK | Conversion.BAD_PROFILE
 
 
+def test_grey_pixels_with_the_profile_of_a_colour_image_are_converted(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    rgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    Image.new("L", (8, 8), 90).save(path, icc_profile=rgb)
+    assert decoding.probe(path, LIMIT).conversions == 0
+    assert pixels_of(path)[0, 0].tolist() == [90, 90, 90]
+
+
 def rotated_profile() -> bytes:
     """sRGB with rotated primaries: red in the file is displayed as green."""
     profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
