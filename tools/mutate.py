@@ -2,9 +2,10 @@
 
     python tools/mutate.py --seed=1 --count=100 --out=mutants.tsv
 
-Each place is broken in this checkout, whose source must be as committed, and restored afterwards. Tests run in three
-stages, until one fails: the files that import the broken module, the default tests, the slow ones. A broken place that
-makes tests hang counts as found. `--only=3,17` repeats some, for example with the tests of another commit.
+First all tests but the exhaustive ones run once, with a mark at each drawn place that writes down the test that reaches
+it, also from processes that the test starts. Then each place is broken in this checkout, whose source must be as
+committed, and only the tests that reach it run, until one fails; a place that is reached outside of tests, at import,
+gets all of them. A broken place that makes tests hang counts as found. `--only=3,17` repeats some.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import os
 import random
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +32,23 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult,
 }  # fmt: skip
 """Operators, and what they are replaced by."""
+_ALL = ("-m", "not exhaustive and not timing and not gpu", "--timeout=600")
+_TWO = ("-n", "2", "--dist", "loadfile")
+_MANY = 40
+"""So many tests, drawn at random, run first where more reach a place."""
+_MARK = """import os
+
+_seen = set()
+
+
+def mark(number):
+    test = os.environ.get("PYTEST_CURRENT_TEST", "")
+    if (number, test) not in _seen:
+        _seen.add((number, test))
+        file = os.open({log!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, f"{{number}}\\t{{test}}\\n".encode())
+        os.close(file)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,38 +102,61 @@ def broken(place: Place) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def importers(path: Path) -> list[str]:
-    """The test files that import a module, or a name of its package with the module's name."""
-    package, name = path.relative_to(SOURCE).parent.parts, path.stem
-    dotted = re.escape(".".join(("mezzotint", *package)))
-    pattern = rf"from {dotted}(\.{name} import|( import .*\b{name}\b))|import {dotted}\.{name}\b|{dotted}\.{name}\b"
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [str(file.relative_to(ROOT)) for file in files if re.search(pattern, file.read_text("utf-8"))]
+def mark(drawn: Sequence[Place], log: Path) -> None:
+    """Writes a mark before the statement of each place; a mark appends its number and the running test to `log`."""
+    (SOURCE / "reached.py").write_text(_MARK.format(log=os.fspath(log)), "utf-8")
+    for path in {place.path for place in drawn}:
+        tree = ast.parse(path.read_text("utf-8"))
+        nodes = list(ast.walk(tree))
+        numbers = {id(nodes[place.node]): number for number, place in enumerate(drawn, 1) if place.path == path}
+        lists = [value for node in nodes for _, value in ast.iter_fields(node) if _is_block(value)]
+        for block in sorted(lists, key=lambda block: -block[0].lineno):
+            for index in reversed(range(len(block))):
+                for node in ast.walk(block[index]):
+                    if number := numbers.pop(id(node), None):
+                        text = f"__import__('mezzotint.reached', fromlist=['mark']).mark({number})"
+                        block.insert(index, ast.parse(text).body[0])
+        path.write_text(ast.unparse(ast.fix_missing_locations(tree)), "utf-8")
 
 
-def failing(words: Sequence[str], limit: float) -> str | None:
-    """The first test that fails, or None."""
-    line = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *words]
-    try:
-        done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return "(tests hang)"
+def _is_block(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(node, ast.stmt) for node in value)
+
+
+def reaching(log: Path) -> dict[int, list[str]]:
+    """By number of the place, what pytest runs to reach it: tests; a whole file, if a fixture reaches it, which other
+    tests may share; an empty text, if it is reached outside of tests."""
+    found: dict[int, set[str]] = {}
+    for line in log.read_text("utf-8").splitlines():
+        number, _, test = line.partition("\t")
+        test, _, phase = test.rpartition(" ")
+        found.setdefault(int(number), set()).add(test if phase == "(call)" else test.partition("::")[0])
+    return {number: sorted(tests) for number, tests in found.items()}
+
+
+def failing(tests: Sequence[str], limit: float, *words: str) -> str | None:
+    """The first test that fails, or None. limit: in seconds."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
+        names.write("\n".join(tests))
+        names.flush()
+        line = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", f"@{names.name}"]
+        try:
+            done = subprocess.run([*line, *words], cwd=ROOT, capture_output=True, text=True, timeout=limit)
+        except subprocess.TimeoutExpired:
+            return "(tests hang)"
     if done.returncode in (0, 5):
         return None
     match = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.MULTILINE)
     return match[1] if match else "(tests cannot be collected)"
 
 
-def find(place: Place) -> tuple[str, str]:
-    """Stage and test that finds a broken place; empty if none does."""
-    files = importers(place.path)
-    two = ["-n", "2", "--dist", "loadfile"]
-    stages = [("importers", [*files, "--timeout=120"], 300.0)] if files else []
-    stages += [("default", two, 1200.0), ("slow", [*two, "-m", "slow and not exhaustive"], 3600.0)]
-    for stage, words, limit in stages:
-        if test := failing(words, limit):
-            return stage, test
-    return "", ""
+def find(tests: Sequence[str]) -> str:
+    """The test that finds a broken place, of those that reach it; empty if none does."""
+    if "" in tests:
+        tests = ["tests"]
+    elif len(tests) > _MANY and (test := failing(random.Random(0).sample(tests, _MANY), 600, *_ALL)):
+        return test
+    return failing(tests, 7200, *_ALL, *(_TWO if len(tests) > _MANY or tests == ["tests"] else ())) or ""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -128,17 +171,28 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error("the source has changes that are not committed")
     everything = [place for path in sorted(SOURCE.rglob("*.py")) for place in places(path)]
     drawn = random.Random(line.seed).sample(everything, line.count)
+    log = line.out.resolve().with_suffix(".reached")
+    if not log.exists():
+        try:
+            mark(drawn, log)
+            subprocess.run([sys.executable, "-m", "pytest", "-q", *_ALL, *_TWO], cwd=ROOT)
+        finally:
+            (SOURCE / "reached.py").unlink()
+            subprocess.run(["git", "checkout", "--quiet", "--", "src"], cwd=ROOT, check=True)
+    tests = reaching(log)
     for number, place in enumerate(drawn, 1):
         if line.only and number not in line.only:
             continue
-        text, began = place.path.read_text("utf-8"), time.monotonic()
+        text, began, test = place.path.read_text("utf-8"), time.monotonic(), ""
         try:
             place.path.write_text(broken(place), "utf-8")
-            stage, test = find(place)
+            if number in tests:
+                test = find(tests[number])
         finally:
             place.path.write_text(text, "utf-8")
         where = f"{place.path.relative_to(ROOT)}:{place.line}"
-        row = (str(number), where, place.change, stage or "not found", test, f"{time.monotonic() - began:.0f} s")
+        reached = "(all)" if "" in tests.get(number, ()) else str(len(tests.get(number, ())))
+        row = (str(number), where, place.change, reached, test or "not found", f"{time.monotonic() - began:.0f} s")
         with line.out.open("a", encoding="utf-8") as file:
             file.write("\t".join(row) + "\n")
         print(*row, flush=True)

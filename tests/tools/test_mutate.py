@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,5 +48,22 @@ def test_failing_test_is_named(tmp_path: Path) -> None:
     assert str(mutate.failing([str(bad)], 60)).endswith("test_bad.py::test_b")
 
 
-def test_test_files_that_import_a_module_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "tests/test_draws.py" in mutate.importers(mutate.SOURCE / "draws.py")
+def test_tests_that_reach_a_place_are_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutate, "SOURCE", tmp_path)
+    path, log = tmp_path / "m.py", tmp_path / "log"
+    path.write_text("def f(a):\n    if a == 1:\n        return a + 1\n    return 0 - a\n", "utf-8")
+    drawn = [place for place in mutate.places(path) if place.change in {"Add → Sub", "Sub → Add"}]
+    mutate.mark(drawn, log)
+    spec = importlib.util.spec_from_file_location("mezzotint.reached", tmp_path / "reached.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, "mezzotint.reached", module)
+    scope: dict[str, Callable[[int], int]] = {}
+    exec(path.read_text("utf-8"), scope)
+    for test, value in (("a.py::t (call)", 1), ("a.py::t (call)", 1), ("b.py::u[x y] (setup)", 2)):
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", test)
+        scope["f"](value)
+    by_line = {place.line: number for number, place in enumerate(drawn, 1)}
+    assert mutate.reaching(log) == {by_line[3]: ["a.py::t"], by_line[4]: ["b.py"]}
