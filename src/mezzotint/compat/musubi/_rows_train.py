@@ -53,7 +53,7 @@ UPDATE = (
 
 RUN = (
     row("output_dir", str, "run.folder run.export.folder", "gets the finished model; the run is in a folder in it"),
-    row("output_name", str, "run.name run.folder run.export.name", "the name of the files"),
+    row("output_name", str, "run.name run.folder run.export.name", "`last` if it is not given"),
     row("max_train_steps", 1600, "run.steps", "optimizer steps", least=1),
     row("max_train_epochs", int, "run.epochs", "overrides --max_train_steps", least=1),
     row("seed", int, "run.seed", "a random one if it is not given", least=0),

@@ -28,8 +28,6 @@ def set_run(draft: Draft, script: Script) -> None:
     draft.set("run.tf32", bool(draft.values["cuda_allow_tf32"]), "cuda_allow_tf32")
     dtype = _set_precision(draft, script)
     _set_memory(draft)
-    if not draft.text("output_name"):
-        draft.refuse("output_name", "is missing; it names the files", code="E1017")
     name = set_folder(draft)
     set_exports(draft, script.method, name, dtype, "full_bf16" if script.method == "weights" else "mixed_precision")
     set_resume(draft)
