@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from musubi_commands import changed, notes, problems, settings
+from musubi_commands import DATA, changed, notes, problems, settings
 
 from mezzotint.compat.musubi._dataset_file import DATASET
 from mezzotint.compat.musubi._model import LAYERS
 from mezzotint.compat.musubi._rows_model import NETWORK
 from mezzotint.compat.musubi._scripts import SCRIPTS
 from mezzotint.compat.musubi.dialect import DIALECT
+from mezzotint.errors import RecipeError
+from mezzotint.settings.reading.translation import Launched
 
 GUIDE = (Path(DIALECT.compute.__code__.co_filename).parent / "guide.md").read_text("utf-8")
 WAN, QWEN, FLUX = "wan_train_network", "qwen_image_train_network", "flux_2_train_network"
@@ -92,5 +94,10 @@ def test_what_is_missing_is_refused(script: str, words: str, where: str, text: s
 
 
 def test_missing_model_and_network_are_named() -> None:
-    found = {one.where for one in problems("wan_train_network", "--script=wan_train_network", "--dit=")}
-    assert "--dit" in found
+    words = ["zimage_train_network.py", f"--dataset_config={DATA}", "--optimizer_type=AdamW", "--output_dir=out"]
+    with pytest.raises(RecipeError) as caught:
+        DIALECT.translate(words, Launched())
+    assert [(one.where, one.code) for one in caught.value.problems] == [
+        ("--dit", "E1017"),
+        ("--network_module", "E1017"),
+    ]

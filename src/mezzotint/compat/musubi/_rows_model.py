@@ -87,7 +87,8 @@ READING = (
     row("text_encoder", str, "model.over", "the file of the text encoder"),
 )
 WAN = (
-    row("task", "t2v-14B", "model.family model.train", "text to video; other tasks wait", choices=(
+    row("task", "t2v-14B", "model.family model.train", "text to video; other tasks wait (flf2v-14B: unverified)",
+        choices=(
         "t2v-14B", "t2v-1.3B", "i2v-14B", "t2i-14B", "flf2v-14B", "t2v-1.3B-FC", "t2v-14B-FC", "i2v-14B-FC", "i2v-A14B",
         "t2v-A14B")),
     row("t5", str, "model.over", "the file of the text encoder; of a .pth file, that of the model's folder is used"),
