@@ -79,7 +79,7 @@ DEFAULTS: Mapping[str, Value] = {
 
 
 @dataclass(frozen=True, slots=True)
-class DataSet:
+class TrainingSet:
     """A data set with its settings. values: by key, with all fall-backs. sources: the key path of each value that the
     file has. source: the one of `SOURCES` that it has. key_path: of its table."""
 
@@ -110,24 +110,24 @@ class DataSet:
 
 
 @dataclass(slots=True)
-class DatasetFile:
+class SetsFile:
     """The content of a file."""
 
     file: SettingsFile
-    sets: list[DataSet] = field(default_factory=list)
+    sets: list[TrainingSet] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     def add(self, key_path: KeyPath, message: str, remedy: str = "", code: str = "E1017") -> None:
         """Adds a problem of a key."""
         self.problems.append(self.file.problem(key_path, message, remedy, code))
 
-    def add_awaited(self, one: DataSet, key: str, feature: str, remedy: str = "leave it out") -> None:
+    def add_awaited(self, one: TrainingSet, key: str, feature: str, remedy: str = "leave it out") -> None:
         """Adds the problem of a key that waits for a feature."""
         key_path = one.sources.get(key, (*one.key_path, key))
         self.add(key_path, f"needs {feature}, which Mezzotint does not have yet", remedy, "E1018")
 
 
-def read_dataset_file(draft: Draft) -> DatasetFile | None:
+def read_dataset_file(draft: Draft) -> SetsFile | None:
     """Reads the file of `--dataset_config`; None, with a problem of the draft, if it cannot be read."""
     flag = "dataset_config"
     if not draft.text(flag):
@@ -141,7 +141,7 @@ def read_dataset_file(draft: Draft) -> DatasetFile | None:
     if file.kind == "YAML" or not isinstance(file.tree, dict):
         draft.refuse(flag, f"{file.name} must be a TOML file with [[datasets]]", code="E1017")
         return None
-    contents = DatasetFile(file)
+    contents = SetsFile(file)
     for key in file.tree:
         if key not in ("general", "datasets"):
             remedy = "write it below [general] or [[datasets]]" if key in DATASET else "write [[datasets]]"
@@ -157,22 +157,22 @@ def read_dataset_file(draft: Draft) -> DatasetFile | None:
     return contents
 
 
-def _read_set(contents: DatasetFile, key_path: KeyPath, general: Mapping[str, Value]) -> None:
+def _read_set(contents: SetsFile, key_path: KeyPath, general: Mapping[str, Value]) -> None:
     own = _read_table(contents, key_path, DATASET)
-    found = [key for key in SOURCES if own.get(key)]
-    if len(found) != 1:
-        message = f"must have one of {', '.join(SOURCES)}, has {' and '.join(found) or 'none'}"
+    present = [key for key in SOURCES if own.get(key)]
+    if len(present) != 1:
+        message = f"must have one of {', '.join(SOURCES)}, has {' and '.join(present) or 'none'}"
         contents.add(key_path, message)
         return
-    others = _OF_IMAGES if found[0].startswith("video") else _OF_CLIPS
+    others = _OF_IMAGES if present[0].startswith("video") else _OF_CLIPS
     for key in own.keys() & others.keys():
         kind = "images" if others is _OF_IMAGES else "clips"
         contents.add((*key_path, key), f"is for data sets of {kind}", "leave it out", "E1016")
     sources = {key: ("general", key) for key in general} | {key: (*key_path, key) for key in own}
-    contents.sets.append(DataSet({**DEFAULTS, **general, **own}, sources, found[0], key_path))
+    contents.sets.append(TrainingSet({**DEFAULTS, **general, **own}, sources, present[0], key_path))
 
 
-def _read_table(contents: DatasetFile, key_path: KeyPath, specs: Mapping[str, Spec]) -> dict[str, Value]:
+def _read_table(contents: SetsFile, key_path: KeyPath, specs: Mapping[str, Spec]) -> dict[str, Value]:
     table = contents.file.at(key_path)
     if not isinstance(table, dict):
         contents.add(key_path, "must be a table")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft, bucket_step
-from mezzotint.compat.musubi._dataset_file import DataSet, DatasetFile, read_dataset_file
+from mezzotint.compat.musubi._dataset_file import SetsFile, TrainingSet, read_dataset_file
 from mezzotint.compat.musubi._rows_model import LAYERED
-from mezzotint.compat.musubi._scripts import Script
+from mezzotint.compat.musubi._scripts import TrainingScript
 
 BOUNDS = "bucket bounds and no upscaling"
 EXTENSION = "caption extension"
@@ -33,7 +33,7 @@ _OF_FRAMEPACK = ("fp_latent_window_size", "fp_1f_clean_indices", "fp_1f_target_i
 _READ_EXTENSIONS = (".txt", ".caption")
 
 
-def set_data(draft: Draft, script: Script) -> None:
+def set_data(draft: Draft, script: TrainingScript) -> None:
     """Sets the section `data`."""
     contents = read_dataset_file(draft)
     if contents is None:
@@ -48,7 +48,7 @@ def set_data(draft: Draft, script: Script) -> None:
     draft.set_all({f"data.{path}": value for path, value in shared.items()}, "dataset_config")
 
 
-def _read_set(draft: Draft, contents: DatasetFile, one: DataSet) -> dict[str, Any]:
+def _read_set(draft: Draft, contents: SetsFile, one: TrainingSet) -> dict[str, Any]:
     """The settings of a data set, by path below an entry of `data.sets`."""
     for key in _CONDITIONED:
         if one.values.get(key):
@@ -71,7 +71,7 @@ def _read_set(draft: Draft, contents: DatasetFile, one: DataSet) -> dict[str, An
     }
 
 
-def _path(contents: DatasetFile, one: DataSet) -> str:
+def _path(contents: SetsFile, one: TrainingSet) -> str:
     """The folder of a data set."""
     written = one.text(one.source)
     if one.source.endswith("directory"):
@@ -90,7 +90,7 @@ def _path(contents: DatasetFile, one: DataSet) -> str:
 # --- sizes ----------------------------------------------------------------------------------------------------------
 
 
-def _sizes(draft: Draft, contents: DatasetFile, one: DataSet) -> dict[str, Any]:
+def _sizes(draft: Draft, contents: SetsFile, one: TrainingSet) -> dict[str, Any]:
     width, height = one.numbers("resolution")
     key_path = one.sources.get("resolution", (*one.key_path, "resolution"))
     if not all(64 <= side <= 4096 for side in (width, height)):
@@ -127,7 +127,7 @@ def bucket_sizes(width: int, height: int) -> list[tuple[int, int]]:
 # --- images and clips -----------------------------------------------------------------------------------------------
 
 
-def _set_format(draft: Draft, script: Script, contents: DatasetFile) -> None:
+def _set_format(draft: Draft, script: TrainingScript, contents: SetsFile) -> None:
     """Sets what is common to all data sets in Mezzotint: the format, and the frames of clips."""
     first, last = contents.sets[0], contents.sets[-1]
     clips = [one for one in contents.sets if one.has_clips]
@@ -154,7 +154,7 @@ def _set_format(draft: Draft, script: Script, contents: DatasetFile) -> None:
         _note_subfolders(draft, contents)
 
 
-def _note_subfolders(draft: Draft, contents: DatasetFile) -> None:
+def _note_subfolders(draft: Draft, contents: SetsFile) -> None:
     for one in contents.sets:
         folder, cache = Path(one.text(one.source)).expanduser(), Path(one.text("cache_directory")).expanduser()
         try:
@@ -166,7 +166,7 @@ def _note_subfolders(draft: Draft, contents: DatasetFile) -> None:
             draft.note("dataset_config", text)
 
 
-def _set_clips(draft: Draft, contents: DatasetFile, clips: list[DataSet]) -> None:
+def _set_clips(draft: Draft, contents: SetsFile, clips: list[TrainingSet]) -> None:
     lengths, rates = set(), set()
     for one in clips:
         extraction = one.text("frame_extraction")
@@ -193,7 +193,7 @@ def _set_clips(draft: Draft, contents: DatasetFile, clips: list[DataSet]) -> Non
         )
 
 
-def _set_sets(draft: Draft, contents: DatasetFile, entries: list[dict[str, Any]]) -> None:
+def _set_sets(draft: Draft, contents: SetsFile, entries: list[dict[str, Any]]) -> None:
     """Sets what all data sets have in common in `data`, and `data.sets` if there are several."""
     flag = "dataset_config"
     paths = dict.fromkeys(path for entry in entries for path in entry if path != "path")

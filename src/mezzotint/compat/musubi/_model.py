@@ -15,7 +15,7 @@ from mezzotint.compat.musubi._rows_model import (
     LAYERED,
     NETWORK,
 )
-from mezzotint.compat.musubi._scripts import SCRIPTS, Script
+from mezzotint.compat.musubi._scripts import SCRIPTS, TrainingScript
 from mezzotint.errors import did_you_mean
 
 LAYERS = {
@@ -37,7 +37,7 @@ BOUNDARY = 875
 """The timestep between the two denoisers of Wan 2.2 A14B."""
 
 
-def set_model(draft: Draft, script: Script) -> None:
+def set_model(draft: Draft, script: TrainingScript) -> None:
     """Sets the model's files, the trained part, and the adapter."""
     draft.set("model.family", script.family, "script")
     model = draft.text("dit")
@@ -64,7 +64,7 @@ def _is_turbo(model: str) -> bool:
     return "turbo" in name and "deturbo" not in name
 
 
-def _set_other_files(draft: Draft, script: Script) -> None:
+def _set_other_files(draft: Draft, script: TrainingScript) -> None:
     """Sets the autoencoder and the text encoder."""
     if draft.text("vae"):
         if script.family == "flux2" and Path(draft.text("vae")).suffix:
@@ -80,7 +80,7 @@ def _set_other_files(draft: Draft, script: Script) -> None:
             draft.set("model.over", [draft.text(flag)], flag)
 
 
-def _check_version(draft: Draft, script: Script) -> None:
+def _check_version(draft: Draft, script: TrainingScript) -> None:
     versions = _VERSIONS[script.family]
     version = draft.text("model_version") or next(iter(versions))
     if version not in versions:
@@ -123,7 +123,7 @@ def _find_part(draft: Draft, model: str) -> str:
 # --- adapters -------------------------------------------------------------------------------------------------------
 
 
-def _set_adapter(draft: Draft, script: Script, part: str) -> None:
+def _set_adapter(draft: Draft, script: TrainingScript, part: str) -> None:
     module = draft.text("network_module")
     if not _check_module(draft, script, module):
         return
@@ -153,7 +153,7 @@ def _set_adapter(draft: Draft, script: Script, part: str) -> None:
         draft.note("network_module", text)
 
 
-def _check_module(draft: Draft, script: Script, module: str) -> bool:
+def _check_module(draft: Draft, script: TrainingScript, module: str) -> bool:
     """Whether a network is supported; refuses it otherwise."""
     names = (script.network, *_KINDS)
     if module in names:

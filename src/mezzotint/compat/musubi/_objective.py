@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.musubi._scripts import Script
+from mezzotint.compat.musubi._scripts import TrainingScript
 
 _MIXED = "mixed noise densities"
 _BY_SIZE = {"flux2_shift": "flux2", "qwen_shift": "qwen-image", "flux_shift": "z-image"}
@@ -13,7 +13,7 @@ _RESCALED = "noise levels rescaled to a range after their shift"
 _OF_OTHERS = {"ideogram4_shift": "Ideogram 4", "krea2_shift": "Krea 2"}
 
 
-def set_objective(draft: Draft, script: Script) -> None:
+def set_objective(draft: Draft, script: TrainingScript) -> None:
     """Sets the section `objective`."""
     draft.set("objective.loss", "mse", "weighting_scheme")
     draft.set("objective.flow.preconditioned", False, "weighting_scheme")
@@ -27,7 +27,7 @@ def set_objective(draft: Draft, script: Script) -> None:
         draft.note("weighting_scheme", f"{scheme} has no effect with --timestep_sampling={sampling}, as in the scripts")
 
 
-def _set_levels(draft: Draft, script: Script, sampling: str) -> float | str:
+def _set_levels(draft: Draft, script: TrainingScript, sampling: str) -> float | str:
     """Sets density and shift; returns the shift."""
     flag = "timestep_sampling"
     draft.set("objective.flow.grid", "table" if sampling == "sigma" else "continuous", flag)

@@ -9,7 +9,7 @@ from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.key_values import read_literals
 from mezzotint.compat.kit.updates import ADAFACTOR, set_adafactor, set_library, set_schedule
 from mezzotint.compat.musubi._rows import has_option
-from mezzotint.compat.musubi._scripts import Script
+from mezzotint.compat.musubi._scripts import TrainingScript
 from mezzotint.errors import did_you_mean
 
 _ADAM = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
@@ -20,7 +20,7 @@ _DECAYS = {"AdamW": 0.01, "NAdam": 0.0, "RAdam": 0.0, "Adam": 0.0, "SGD": 0.0, "
 """Weight decays of classes of torch.optim that have none in their arguments."""
 
 
-def set_update(draft: Draft, script: Script) -> None:
+def set_update(draft: Draft, script: TrainingScript) -> None:
     """Sets the rate, the optimizer, its schedule and clipping."""
     if draft.check_bounds("learning_rate"):
         draft.set("optim.lr", draft.number("learning_rate"), "learning_rate")

@@ -7,7 +7,7 @@ from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.sample_prompts import PromptKeys, SamplePrompt, read_prompts, set_interval
-from mezzotint.compat.musubi._scripts import Script
+from mezzotint.compat.musubi._scripts import TrainingScript
 from mezzotint.errors import RecipeError
 
 _SIDE, _STEPS, _CELL = 256, 20, 8
@@ -34,7 +34,7 @@ _GUIDANCE: Mapping[str, float] = {"wan": 5.0, "qwen-image": 4.0, "z-image": 4.0,
 """Scales of prompts that have none."""
 
 
-def set_previews(draft: Draft, script: Script) -> None:
+def set_previews(draft: Draft, script: TrainingScript) -> None:
     """Sets `run.preview` and the prompts of `sample`."""
     flag = "sample_prompts"
     if not draft.is_given(flag) or not set_interval(draft, flag):
@@ -56,7 +56,7 @@ def set_previews(draft: Draft, script: Script) -> None:
     _set_common(draft, script, prompts)
 
 
-def _set_common(draft: Draft, script: Script, prompts: list[SamplePrompt]) -> None:
+def _set_common(draft: Draft, script: TrainingScript, prompts: list[SamplePrompt]) -> None:
     """Sets what all prompts have in common."""
     flag = "sample_prompts"
     values: dict[str, tuple[str, Callable[[SamplePrompt], Any]]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mezzotint.compat.musubi import _rows_model as of_model
 from mezzotint.compat.musubi import _rows_train as of_training
-from mezzotint.compat.musubi._scripts import Script
+from mezzotint.compat.musubi._scripts import TrainingScript
 
 _GROUPS = (
     ("all", of_model.MODEL),
@@ -25,7 +25,7 @@ _GROUPS = (
     ("all", of_training.UPDATE),
     ("all", of_training.RUN),
 )
-"""(selector, options): `Script.is_one_of` tells which scripts have them."""
+"""(selector, options): `TrainingScript.is_one_of` tells which scripts have them."""
 
 ROWS = tuple(row for _, rows in _GROUPS for row in rows)
 """All options."""
@@ -34,6 +34,6 @@ SCRIPTS_OF = {row.flag: selector for selector, rows in _GROUPS for row in rows}
 """Selectors of options, by flag."""
 
 
-def has_option(script: Script, flag: str) -> bool:
+def has_option(script: TrainingScript, flag: str) -> bool:
     """Whether a script has an option."""
     return script.is_one_of(SCRIPTS_OF[flag])

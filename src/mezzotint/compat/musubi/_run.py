@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.run_files import set_exports, set_folder, set_logs, set_resume
-from mezzotint.compat.musubi._scripts import Script
+from mezzotint.compat.musubi._scripts import TrainingScript
 
 _PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 _TYPES = {
@@ -13,7 +13,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-def set_run(draft: Draft, script: Script) -> None:
+def set_run(draft: Draft, script: TrainingScript) -> None:
     """Sets the section `run`."""
     by_epochs = draft.values["max_train_epochs"] is not None
     draft.apply("max_train_epochs" if by_epochs else "max_train_steps")
@@ -34,7 +34,7 @@ def set_run(draft: Draft, script: Script) -> None:
     set_logs(draft, "network_train" if script.method == "adapter" else "fine-tuning")
 
 
-def _set_precision(draft: Draft, script: Script) -> str:
+def _set_precision(draft: Draft, script: TrainingScript) -> str:
     """Sets the types of weights and arithmetic; returns the type of exported weights."""
     launched = draft.launched.mixed_precision
     word = draft.text("mixed_precision") or launched or "no"
@@ -60,7 +60,7 @@ def _set_precision(draft: Draft, script: Script) -> str:
     return "fp16" if precision == "fp16" else "bf16"
 
 
-def _set_frozen_type(draft: Draft, script: Script, precision: str) -> None:
+def _set_frozen_type(draft: Draft, script: TrainingScript, precision: str) -> None:
     flags = [flag for flag in ("fp8_base", "fp8_scaled") if draft.values[flag]]
     if flags == ["fp8_scaled"]:
         draft.refuse("fp8_scaled", "needs --fp8_base, as in the scripts", "write it, too", "E1017")

@@ -7,7 +7,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class TrainingScript:
     """A training script. name: its file without .py. family: of its models. method: whether it trains an adapter or all
     weights. network: the module of its LoRA."""
 
@@ -25,12 +25,12 @@ class Script:
 SCRIPTS = {
     script.name: script
     for script in (
-        Script("wan_train_network", "wan", "adapter", "networks.lora_wan"),
-        Script("qwen_image_train_network", "qwen-image", "adapter", "networks.lora_qwen_image"),
-        Script("qwen_image_train", "qwen-image", "weights"),
-        Script("zimage_train_network", "z-image", "adapter", "networks.lora_zimage"),
-        Script("zimage_train", "z-image", "weights"),
-        Script("flux_2_train_network", "flux2", "adapter", "networks.lora_flux_2"),
+        TrainingScript("wan_train_network", "wan", "adapter", "networks.lora_wan"),
+        TrainingScript("qwen_image_train_network", "qwen-image", "adapter", "networks.lora_qwen_image"),
+        TrainingScript("qwen_image_train", "qwen-image", "weights"),
+        TrainingScript("zimage_train_network", "z-image", "adapter", "networks.lora_zimage"),
+        TrainingScript("zimage_train", "z-image", "weights"),
+        TrainingScript("flux_2_train_network", "flux2", "adapter", "networks.lora_flux_2"),
     )
 }
 """The supported scripts, by name."""

@@ -12,7 +12,7 @@ from mezzotint.compat.kit.dialect import Dialect, Draft
 from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.compat.musubi import _datasets, _model, _objective, _optim, _prompts, _run
 from mezzotint.compat.musubi._rows import ROWS, SCRIPTS_OF, has_option
-from mezzotint.compat.musubi._scripts import OTHER_SCRIPTS, SCRIPTS, Script
+from mezzotint.compat.musubi._scripts import OTHER_SCRIPTS, SCRIPTS, TrainingScript
 
 
 def parse_command(arguments: Sequence[str]) -> ParsedCommand:
@@ -41,7 +41,7 @@ def compute(draft: Draft) -> None:
     _prompts.set_previews(draft, script)
 
 
-def _refuse_foreign_options(draft: Draft, script: Script) -> None:
+def _refuse_foreign_options(draft: Draft, script: TrainingScript) -> None:
     """Refuses options that act in other scripts only."""
     for flag in sorted(draft.named):
         if draft.rows[flag].outcome in ("mapped", "computed") and not has_option(script, flag):
