@@ -86,6 +86,7 @@ def test_metadata_is_a_table_of_its_folder(kind: str) -> None:
         (f'{CLIPS}[[datasets]]\nimage_directory = "a"\n', "image_directory", features.BOTH),
         (f"{CLIPS}target_frames = [1, 25]\n", "target_frames", features.LENGTHS),
         (f'{CLIPS}[[datasets]]\nvideo_directory = "w"\ntarget_frames = [5]\n', "target_frames", features.LENGTHS),
+        (f'{CLIPS}[[datasets]]\nvideo_directory = "w"\nsource_fps = 30.0\n', "source_fps", features.RATES),
         (f'{CLIPS}frame_extraction = "slide"\n', "frame_extraction", features.PIECES),
         (f'{CLIPS}frame_extraction = "uniform"\nframe_sample = 2\n', "frame_extraction", features.PIECES),
         (f'{CLIPS}frame_extraction = "full"\n', "frame_extraction", features.WHOLE),

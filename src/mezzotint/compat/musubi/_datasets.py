@@ -18,6 +18,7 @@ BOTH = "images and clips in one run"
 LENGTHS = "clips of different lengths"
 PIECES = "several pieces of each clip"
 WHOLE = "whole clips of any length"
+RATES = "frame rates of single data sets"
 FILES = "metadata files of any name"
 FORMATS = "data sets of several formats"
 """Features that keys wait for."""
@@ -172,16 +173,19 @@ def _set_clips(draft: Draft, contents: SetsFile, clips: list[TrainingSet]) -> No
         extraction = one.text("frame_extraction")
         if extraction == "full":
             contents.add_awaited(one, "frame_extraction", WHOLE, "write head, and one target_frames")
-        elif extraction in ("chunk", "slide") or (extraction == "uniform" and one.integer("frame_sample") > 1):
+            continue
+        if extraction in ("chunk", "slide") or (extraction == "uniform" and one.integer("frame_sample") > 1):
             contents.add_awaited(one, "frame_extraction", PIECES, "write head")
         elif len(set(one.numbers("target_frames"))) > 1:
             contents.add_awaited(one, "target_frames", LENGTHS, "write one number")
         lengths.add(max((frames - 1) // 4 * 4 + 1 for frames in one.numbers("target_frames")))
         rates.add(one.values.get("source_fps"))
+    if not lengths:
+        return
     if len(lengths) > 1:
         contents.add_awaited(clips[-1], "target_frames", LENGTHS, "write the same for all data sets")
     if len(rates) > 1:
-        contents.add_awaited(clips[-1], "source_fps", "frame rates of single data sets", "write it for all or for none")
+        contents.add_awaited(clips[-1], "source_fps", RATES, "write it for all or for none")
     written = max(clips[0].numbers("target_frames"))
     draft.set_all({"data.clips.frames": max(lengths), "data.clips.start": "first"}, "dataset_config")
     if written != max(lengths):
