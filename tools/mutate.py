@@ -126,12 +126,12 @@ def _is_block(value: object) -> bool:
 def reaching(log: Path) -> dict[int, list[str]]:
     """By number of the place, what pytest runs to reach it: tests; a whole file, if a fixture reaches it, which other
     tests may share; an empty text, if it is reached outside of tests."""
-    found: dict[int, set[str]] = {}
+    by_number: dict[int, set[str]] = {}
     for line in log.read_text("utf-8").splitlines():
         number, _, test = line.partition("\t")
         test, _, phase = test.rpartition(" ")
-        found.setdefault(int(number), set()).add(test if phase == "(call)" else test.partition("::")[0])
-    return {number: sorted(tests) for number, tests in found.items()}
+        by_number.setdefault(int(number), set()).add(test if phase == "(call)" else test.partition("::")[0])
+    return {number: sorted(tests) for number, tests in by_number.items()}
 
 
 def failing(tests: Sequence[str], limit: float, *words: str) -> str | None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from kohya_commands import refusal, settings
 
+from mezzotint.compat.kit.updates import SCHEDULES
 from mezzotint.compat.kohya._arguments import LYCORIS, NETWORK
-from mezzotint.compat.kohya._optim import OPTIMIZERS, SCHEDULES
+from mezzotint.compat.kohya._optim import OPTIMIZERS
 from mezzotint.compat.kohya.dialect import DIALECT
 
 GUIDE = (Path(DIALECT.compute.__code__.co_filename).parent / "guide.md").read_text("utf-8")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from kohya_data_lines import notes, problems, settings
 
-from mezzotint.compat.kohya._prompts import read_line
+from mezzotint.compat.kit.sample_prompts import read_line
+from mezzotint.compat.kohya._prompts import KEYS
 
 LINE = ("--train_data_dir=images", "--resolution=512")
 EACH = (*LINE, "--sample_every_n_epochs=1")
@@ -46,7 +47,7 @@ def sampled(*words: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_options_follow_a_prompt(line: str, text: str, options: dict[str, Any], dropped: list[str]) -> None:
-    prompt, others = read_line(line)
+    prompt, others = read_line(line, KEYS)
     assert (prompt.text, dict(prompt.options), others) == (text, options, dropped)
 
 

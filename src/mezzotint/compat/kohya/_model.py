@@ -8,7 +8,8 @@ from typing import Any
 
 from mezzotint.compat.kit.caption_templates import SENTENCES
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kohya._arguments import LYCORIS, NETWORK, read_network_args
+from mezzotint.compat.kit.key_values import read_arguments
+from mezzotint.compat.kohya._arguments import LYCORIS, NETWORK
 from mezzotint.compat.kohya._layers import INDICES, KINDS, choose_layers
 from mezzotint.compat.kohya._rows import has_option
 from mezzotint.compat.kohya._scripts import Script
@@ -204,7 +205,7 @@ def _set_adapter(draft: Draft, script: Script, parts: list[str]) -> None:
     is_lycoris = module in _LYCORIS_MODULES
     if not is_lycoris and not _check_module(draft, script, module):
         return
-    arguments = read_network_args(draft, LYCORIS if is_lycoris else NETWORK)
+    arguments = read_arguments(draft, "network_args", LYCORIS if is_lycoris else NETWORK)
     if draft.text("network_weights"):
         draft.set("model.adapter.path", draft.text("network_weights"), "network_weights")
         for flag in ("network_dim", "network_alpha", "network_args"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kohya._arguments import read_optimizer_args
+from mezzotint.compat.kit.key_values import read_literals
+from mezzotint.compat.kit.updates import ADAFACTOR, set_adafactor, set_library, set_schedule
 from mezzotint.compat.kohya._rows import has_option
 from mezzotint.compat.kohya._scripts import Script
 from mezzotint.errors import did_you_mean
@@ -16,10 +17,6 @@ _ADAPTED = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "d0": 1e-6,
 _PRODIGY = {
     "betas": (0.9, 0.999), "beta3": None, "eps": 1e-8, "weight_decay": 0.0, "decouple": True,
     "use_bias_correction": False, "safeguard_warmup": False, "d0": 1e-6, "d_coef": 1.0, "growth_rate": None,
-}  # fmt: skip
-_ADAFACTOR = {
-    "eps": (1e-30, 1e-3), "clip_threshold": 1.0, "decay_rate": -0.8, "beta1": None, "weight_decay": 0.0,
-    "scale_parameter": True, "relative_step": True, "warmup_init": False,
 }  # fmt: skip
 
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -37,7 +34,7 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "DAdaptSGD": ("pytorch_optimizer.DAdaptSGD",
                   {"momentum": 0.0, "weight_decay": 0.0, "d0": 1e-6, "growth_rate": None}),
     "Prodigy": ("prodigy", _PRODIGY),
-    "Adafactor": ("pytorch_optimizer.AdaFactor", _ADAFACTOR),
+    "Adafactor": ("pytorch_optimizer.AdaFactor", ADAFACTOR),
 }  # fmt: skip
 """Mezzotint's kind or class, and the arguments with their defaults, by sd-scripts' name."""
 _AWAITED = {
@@ -53,24 +50,12 @@ _AWAITED = {
 }
 _OURS = {"decouple": "weight_decouple", "use_bias_correction": "bias_correction", "beta3": "d_beta"}
 _ADAPTIVE = ("DAdaptAdam", "DAdaptLion", "DAdaptSGD", "Prodigy")
-_NO_CAP = 0.9999999
-"""A limit of Adafactor's second moment that is never reached."""
-_POLYNOMIAL_END = 1e-7
-
-SCHEDULES = {
-    "constant": "constant", "constant_with_warmup": "constant", "linear": "linear", "cosine": "cosine",
-    "cosine_with_restarts": "restarts", "polynomial": "polynomial", "cosine_with_min_lr": "cosine",
-}  # fmt: skip
-_AWAITED_SCHEDULES = {
-    "inverse_sqrt": "inverse square root schedules",
-    "warmup_stable_decay": "warm-up, stable, decay schedules",
-}
 
 
 def set_update(draft: Draft, script: Script) -> None:
     """Sets optimizer, schedule and clipping."""
     name = _set_optimizer(draft)
-    _set_schedule(draft, name)
+    set_schedule(draft, name)
     norm = draft.number("max_grad_norm")
     if draft.check_bounds("max_grad_norm"):
         draft.set("optim.clip.norm", norm or None, "max_grad_norm")
@@ -90,10 +75,10 @@ def _set_optimizer(draft: Draft) -> str:
     if not name:
         return ""
     target, defaults = OPTIMIZERS[name]
-    arguments = read_optimizer_args(draft, defaults)
+    arguments = read_literals(draft, "optimizer_args", defaults)
     values = {**defaults, **arguments}
     if name == "Adafactor":
-        _set_adafactor(draft, flag, values, arguments)
+        set_adafactor(draft, flag, values, arguments)
         return "adafactor:relative" if values["relative_step"] else name
     if name.startswith("Paged"):
         draft.note(flag, "optimizer states are not paged to host memory; results are the same")
@@ -108,7 +93,7 @@ def _set_optimizer(draft: Draft) -> str:
         return name
     decay = values.pop("weight_decay")
     options = {key: value for key, value in values.items() if value is not None}
-    _set_library(draft, flag, target, decay, options)
+    set_library(draft, flag, target, decay, options)
     return name
 
 
@@ -135,109 +120,3 @@ def _find_name(draft: Draft) -> tuple[str, str]:
         remedy = did_you_mean(written, OPTIMIZERS, f"write one of {', '.join(OPTIMIZERS)}")
         draft.refuse("optimizer_type", f"{written} is not supported", remedy)
     return "optimizer_type", ""
-
-
-def _set_library(draft: Draft, flag: str, class_name: str, decay: float, options: dict[str, Any]) -> None:
-    values = {"kind": "library", "class_name": class_name, "weight_decay": decay, "options": options}
-    draft.set_all({f"optim.optimizer.{key}": value for key, value in values.items()}, flag, "optimizer_args")
-
-
-def _set_adafactor(draft: Draft, flag: str, values: dict[str, Any], arguments: dict[str, Any]) -> None:
-    """Sets Adafactor as transformers has it: without a limit of the second moment's decay."""
-    if values["beta1"] is not None:
-        draft.refuse("optimizer_args", "beta1 needs first moments of Adafactor, which Mezzotint does not have yet")
-    if values["warmup_init"] and not values["relative_step"]:
-        draft.refuse("optimizer_args", "warmup_init=True needs relative_step=True", "leave it out", "E1017")
-    first, second = values["eps"]
-    options = {
-        "betas": [None, _NO_CAP], "eps1": first, "eps2": second, "clip_threshold": values["clip_threshold"],
-        "decay_rate": values["decay_rate"], "scale_parameter": values["scale_parameter"],
-        "relative_step": values["relative_step"], "warmup_init": values["warmup_init"],
-    }  # fmt: skip
-    _set_library(draft, flag, "pytorch_optimizer.AdaFactor", values["weight_decay"], options)
-    if values["relative_step"]:
-        why = "is given" if "relative_step" in arguments else "is its default in the script"
-        draft.note(flag, f"relative_step=True {why}: Adafactor chooses its own rate, without the learning rate")
-
-
-# --- schedules --------------------------------------------------------------------------------------------------------
-
-
-def _set_schedule(draft: Draft, optimizer: str) -> None:
-    name = draft.text("lr_scheduler")
-    if optimizer == "adafactor:relative":
-        if draft.is_given("lr_scheduler") and not name.startswith("adafactor"):
-            draft.note("lr_scheduler", "has no effect, since Adafactor chooses its own rate")
-        draft.set("optim.schedule.kind", "constant", "optimizer_type")
-        return
-    kind = SCHEDULES.get(name)
-    if kind is None:
-        _refuse_schedule(draft, name)
-        return
-    draft.set("optim.schedule.kind", kind, "lr_scheduler")
-    _set_warmup(draft, name)
-    if kind == "restarts" and draft.check_bounds("lr_scheduler_num_cycles"):
-        draft.set("optim.schedule.cycles", draft.integer("lr_scheduler_num_cycles"), "lr_scheduler_num_cycles")
-    elif kind == "polynomial":
-        _set_polynomial(draft)
-    elif name == "cosine_with_min_lr":
-        _set_floor(draft)
-
-
-def _refuse_schedule(draft: Draft, name: str) -> None:
-    if name in _AWAITED_SCHEDULES:
-        message = f"{name} needs {_AWAITED_SCHEDULES[name]}, which Mezzotint does not have yet"
-        draft.refuse("lr_scheduler", message, f"use {', '.join(SCHEDULES)}")
-    elif name.startswith("adafactor"):
-        draft.refuse("lr_scheduler", "is for Adafactor with relative_step=True", f"use {', '.join(SCHEDULES)}", "E1017")
-    elif name == "piecewise_constant":
-        message = "its steps are an argument of the schedule"
-        draft.refuse("lr_scheduler", message, "write optim.schedule.kind=piecewise and its points before the --")
-    else:
-        remedy = did_you_mean(name, SCHEDULES, f"use {', '.join(SCHEDULES)}")
-        draft.refuse("lr_scheduler", f"{name} is not supported", remedy)
-
-
-def _set_warmup(draft: Draft, name: str) -> None:
-    text = draft.text("lr_warmup_steps").strip()
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        message = f"must be a number of steps, a share below 1, or a percentage, got {text[:40]}"
-        draft.refuse("lr_warmup_steps", message, code="E1017")
-        return
-    if not 0 <= value < 1e9:
-        draft.refuse("lr_warmup_steps", f"must be 0 or more, got {text[:40]}", code="E1017")
-        return
-    if name == "constant" and value:
-        remedy = "write --lr_scheduler=constant_with_warmup, or leave it out"
-        draft.refuse("lr_warmup_steps", "constant has no warm-up, as in the script", remedy, "E1017")
-        return
-    is_share = value < 1 or text.endswith("%")
-    draft.set("optim.schedule.warmup_steps", 0 if is_share else int(value), "lr_warmup_steps")
-    draft.set("optim.schedule.warmup_ratio", value if is_share else 0.0, "lr_warmup_steps")
-    processes = draft.launched.processes
-    if not is_share and processes > 1:
-        steps = -(-int(value) // processes)
-        draft.set("optim.schedule.warmup_steps", steps, "lr_warmup_steps")
-        draft.note("lr_warmup_steps", f"{int(value)} divided by {processes} processes, as in the script: {steps} steps")
-
-
-def _set_polynomial(draft: Draft) -> None:
-    rate = float(draft.settings.get("optim", {}).get("lr", 0.0))
-    if draft.check_bounds("lr_scheduler_power"):
-        draft.set("optim.schedule.power", draft.number("lr_scheduler_power"), "lr_scheduler_power")
-    if rate <= _POLYNOMIAL_END:
-        draft.refuse("learning_rate", f"must be above 1e-07, where polynomial ends, got {rate:g}", code="E1017")
-        return
-    draft.set("optim.schedule.floor", _POLYNOMIAL_END / rate, "lr_scheduler")
-
-
-def _set_floor(draft: Draft) -> None:
-    if draft.values["lr_scheduler_min_lr_ratio"] is None:
-        draft.refuse("lr_scheduler_min_lr_ratio", "is missing; cosine_with_min_lr needs it", code="E1017")
-    elif draft.integer("lr_scheduler_num_cycles") != 1:
-        draft.refuse("lr_scheduler_num_cycles", "cosine_with_min_lr falls once in Mezzotint", "leave it out")
-    elif draft.check_bounds("lr_scheduler_min_lr_ratio"):
-        ratio = draft.number("lr_scheduler_min_lr_ratio")
-        draft.set("optim.schedule.floor", ratio, "lr_scheduler_min_lr_ratio")

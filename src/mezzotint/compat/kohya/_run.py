@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
-from mezzotint.compat.kit.dialect import Draft, safe_name
-from mezzotint.compat.kit.setting_files import file_name
+from mezzotint.compat.kit.dialect import Draft
+from mezzotint.compat.kit.run_files import set_exports, set_folder, set_logs, set_resume
 from mezzotint.compat.kohya._rows import has_option
 from mezzotint.compat.kohya._scripts import Script
 
-_PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 _SAVED = {"float": "fp32", "fp16": "fp16", "bf16": "bf16"}
+_PROJECTS = {"adapter": "network_train", "weights": "finetuning", "embeddings": "textual_inversion"}
+_PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 
 
 def set_run(draft: Draft, script: Script) -> None:
@@ -25,10 +24,10 @@ def set_run(draft: Draft, script: Script) -> None:
     draft.apply("gradient_checkpointing", "torch_compile")
     precision = _set_precision(draft, script)
     _set_memory(draft, script)
-    name = _set_folder(draft)
+    name = set_folder(draft)
     _set_exports(draft, script, name, precision)
-    _set_resume(draft)
-    _set_logs(draft, script)
+    set_resume(draft)
+    set_logs(draft, _PROJECTS[script.method])
     if script.method == "adapter":
         _set_validation(draft)
 
@@ -94,76 +93,11 @@ def _set_memory(draft: Draft, script: Script) -> None:
     draft.set("data.cache.text", is_cached, *flags)
 
 
-def _set_folder(draft: Draft) -> str:
-    """Sets the folders of the run and of its finished model, and returns the run's name."""
-    folder, written = draft.text("output_dir"), draft.text("output_name") or "last"
-    name = safe_name(written)
-    if not folder:
-        draft.refuse("output_dir", "is missing; it is the folder of the results", code="E1017")
-    if name != written:
-        draft.note("output_name", f"is changed to {name}, which is valid in names of folders and files")
-    path = folder.rstrip("/\\")
-    draft.set("run.name", name, "output_name")
-    draft.set("run.folder", f"{path}/{name}", "output_dir", "output_name")
-    return name
-
-
 def _set_exports(draft: Draft, script: Script, name: str, precision: str) -> None:
-    every = [(flag, unit) for flag, unit in (("save_every_n_epochs", "epochs"), ("save_every_n_steps", "steps"))
-             if draft.values[flag] is not None and draft.check_bounds(flag)]  # fmt: skip
-    intervals = [f"{draft.integer(flag)} {unit}" for flag, unit in every]
-    flags = tuple(flag for flag, _ in every)
-    draft.set("run.export.every", intervals, *flags or ("save_every_n_epochs",))
-    is_kept = bool(draft.values["save_state"])
-    draft.set("run.save.every", intervals if is_kept else [], "save_state", *flags)
-    by_steps = any(unit == "steps" for _, unit in every)
-    pattern = "{name}-step{step:08}" if by_steps else "{name}-{epoch:06}"
-    draft.set("run.export.name", pattern, "output_name", *flags)
     written = draft.text("save_precision")
-    dtype = _SAVED.get(written, precision)
-    draft.set("run.export.dtype", dtype, "save_precision", *(("full_bf16", "full_fp16") if not written else ()))
-    kind = draft.text("save_model_as")
-    if kind in ("ckpt", "pt"):
-        draft.note("save_model_as", f"{kind} files are programs that run when they are loaded; safetensors is written")
-    folder = draft.text("output_dir").rstrip("/\\") or "."
-    if script.method == "weights":
-        is_file = not kind.startswith("diffusers")
-        draft.set("run.export.single_file", is_file, "save_model_as")
-        if is_file:
-            draft.set("run.export.single_file_folder", folder, "output_dir")
-        else:
-            draft.set("run.export.folder", draft.settings["run"]["folder"], "output_dir", "output_name")
-        text = "the finished model has the number of its last epoch or step in its name; in the script, it has none"
-        draft.note("output_name", text)
-        return
-    draft.set("run.export.folder", folder, "output_dir")
-    if script.method == "adapter":
-        draft.set("run.export.adapter", "kohya", "save_model_as")
-        text = f"the finished adapter is {name}.safetensors in --output_dir; earlier ones are in {name}/exports"
-        draft.note("output_name", text)
-    else:
-        text = (
-            "the file is called learned_embeds.safetensors; embeddings/ has one by the token's name for other programs"
-        )
-        draft.note("output_name", text)
-
-
-def _set_resume(draft: Draft) -> None:
-    folder = draft.text("resume")
-    draft.set("run.resume", folder or "never", "resume")
-    if re.search(r"-state$", file_name(folder.rstrip("/\\"))):
-        message = "is a state of sd-scripts, which Mezzotint cannot read"
-        draft.refuse("resume", message, "leave it out, and start from the model or adapter that was saved with it")
-
-
-def _set_logs(draft: Draft, script: Script) -> None:
-    tracker, folder = draft.text("log_with"), draft.text("logging_dir")
-    curves = bool(folder) and tracker != "wandb"
-    draft.set("run.tensorboard", curves or tracker in ("tensorboard", "all"), "logging_dir", "log_with")
-    if tracker in ("wandb", "all"):
-        draft.set("run.wandb.mode", "online", "log_with")
-        default = {"adapter": "network_train", "embeddings": "textual_inversion"}.get(script.method, "finetuning")
-        draft.set("run.wandb.project", draft.text("log_tracker_name") or default, "log_tracker_name", "log_with")
+    flags = ("save_precision", *(("full_bf16", "full_fp16") if not written else ()))
+    kind = draft.text("save_model_as") or "safetensors"
+    set_exports(draft, script.method, name, _SAVED.get(written, precision), *flags, kind=kind)
 
 
 def _set_validation(draft: Draft) -> None:

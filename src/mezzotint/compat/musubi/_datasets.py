@@ -1,0 +1,227 @@
+"""The data sets of a file, as `data`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from mezzotint.compat.kit.dialect import Draft, bucket_step
+from mezzotint.compat.musubi._dataset_file import SetsFile, TrainingSet, read_dataset_file
+from mezzotint.compat.musubi._rows_model import LAYERED
+from mezzotint.compat.musubi._scripts import TrainingScript
+
+BOUNDS = "bucket bounds and no upscaling"
+EXTENSION = "caption extension"
+CONDITIONS = "condition images"
+BOTH = "images and clips in one run"
+LENGTHS = "clips of different lengths"
+PIECES = "several pieces of each clip"
+WHOLE = "whole clips of any length"
+RATES = "frame rates of single data sets"
+FILES = "metadata files of any name"
+FORMATS = "data sets of several formats"
+"""Features that keys wait for."""
+
+_CELL = 16
+"""Sides in pixels are multiples of it."""
+_WAN_FPS = 16.0
+_CONDITIONED = (
+    "control_directory", "control_resolution", "no_resize_control", "flux_kontext_no_resize_control",
+    "qwen_image_edit_no_resize_control", "qwen_image_edit_control_resolution",
+)  # fmt: skip
+_OF_FRAMEPACK = ("fp_latent_window_size", "fp_1f_clean_indices", "fp_1f_target_index", "fp_1f_no_post")
+_READ_EXTENSIONS = (".txt", ".caption")
+
+
+def set_data(draft: Draft, script: TrainingScript) -> None:
+    """Sets the section `data`."""
+    contents = read_dataset_file(draft)
+    if contents is None:
+        return
+    entries = [_read_set(draft, contents, one) for one in contents.sets]
+    if contents.sets:
+        _set_format(draft, script, contents)
+    draft.problems += contents.problems
+    if not contents.problems:
+        _set_sets(draft, contents, entries)
+    shared = {"resize": "area", "crop": "center", "cache.latents": True, "cache.text": True}
+    draft.set_all({f"data.{path}": value for path, value in shared.items()}, "dataset_config")
+
+
+def _read_set(draft: Draft, contents: SetsFile, one: TrainingSet) -> dict[str, Any]:
+    """The settings of a data set, by path below an entry of `data.sets`."""
+    for key in _CONDITIONED:
+        if one.values.get(key):
+            contents.add_awaited(one, key, CONDITIONS)
+    if one.is_on("multiple_target"):
+        contents.add_awaited(one, "multiple_target", LAYERED)
+    if one.is_on("bucket_no_upscale") and one.is_on("enable_bucket"):
+        contents.add_awaited(one, "bucket_no_upscale", BOUNDS)
+    for key in _OF_FRAMEPACK:
+        if key in one.sources:
+            draft.note("dataset_config", f"{contents.file.where(one.sources[key])} acts only with FramePack")
+    for key in ("batch_size", "num_repeats"):
+        if one.integer(key) < 1:
+            contents.add(one.sources[key], f"must be 1 or more, got {one.integer(key)}")
+    return {
+        "path": _path(contents, one),
+        "repeats": float(one.integer("num_repeats")),
+        "batch_size": one.integer("batch_size") * draft.launched.processes,
+        **_sizes(draft, contents, one),
+    }
+
+
+def _path(contents: SetsFile, one: TrainingSet) -> str:
+    """The folder of a data set."""
+    written = one.text(one.source)
+    if one.source.endswith("directory"):
+        extension = one.text("caption_extension")
+        if not extension:
+            message = "is missing; it is the end of the names of caption files"
+            contents.add((*one.key_path, "caption_extension"), message, 'write caption_extension = ".txt"')
+        elif extension not in _READ_EXTENSIONS:
+            contents.add_awaited(one, "caption_extension", EXTENSION, f"name them {' or '.join(_READ_EXTENSIONS)}")
+        return written
+    if Path(written).name != "metadata.jsonl":
+        contents.add_awaited(one, one.source, FILES, "name it metadata.jsonl, in the folder of the files that it names")
+    return str(Path(written).parent)
+
+
+# --- sizes ----------------------------------------------------------------------------------------------------------
+
+
+def _sizes(draft: Draft, contents: SetsFile, one: TrainingSet) -> dict[str, Any]:
+    width, height = one.numbers("resolution")
+    key_path = one.sources.get("resolution", (*one.key_path, "resolution"))
+    if not all(64 <= side <= 4096 for side in (width, height)):
+        contents.add(key_path, f"must be 64 to 4096, got {width}, {height}")
+        return {}
+    side = max(_CELL, round(math.sqrt(width * height) / 8) * 8)
+    if one.is_on("enable_bucket"):
+        text = "an image goes to the bucket nearest in log(width / height); in the scripts, in width / height"
+        if all(note.text != text for note in draft.notes):
+            draft.note("dataset_config", text)
+        sizes = [[high, wide] for wide, high in bucket_sizes(width, height)]
+        return {"resolution": side, "buckets.shape": "list", "buckets.sizes": sizes}
+    if width % _CELL or height % _CELL:
+        contents.add(key_path, f"must be multiples of {_CELL}, got {width}, {height}")
+        return {}
+    if width == height:
+        return {"resolution": side, "buckets.shape": "square", "buckets.step": bucket_step(side)}
+    return {"resolution": side, "buckets.shape": "list", "buckets.sizes": [[height, width]]}
+
+
+def bucket_sizes(width: int, height: int) -> list[tuple[int, int]]:
+    """Widths and heights of the buckets of a resolution. For each width from half the side of a square of its area to
+    that side: the greatest height whose area is at most that of the resolution. Each size also turned; all are
+    multiples of 16."""
+    area = width * height
+    side = math.isqrt(area)
+    sizes = set()
+    for wide in range(side // 2 // _CELL * _CELL, side + _CELL, _CELL):
+        high = area // wide // _CELL * _CELL
+        sizes |= {(wide, high), (high, wide)}
+    return sorted(sizes)
+
+
+# --- images and clips -----------------------------------------------------------------------------------------------
+
+
+def _set_format(draft: Draft, script: TrainingScript, contents: SetsFile) -> None:
+    """Sets what is common to all data sets in Mezzotint: the format, and the frames of clips."""
+    first, last = contents.sets[0], contents.sets[-1]
+    clips = [one for one in contents.sets if one.has_clips]
+    if 0 < len(clips) < len(contents.sets):
+        contents.add_awaited(last, last.source, BOTH, "train them in two runs")
+        return
+    if clips and script.family != "wan":
+        contents.add(first.sources[first.source], f"{script.name}.py trains images", "write image_directory")
+        return
+    tables = [one.source.endswith("file") for one in contents.sets]
+    if len(set(tables)) > 1:
+        contents.add_awaited(last, last.source, FORMATS, "write all as folders, or all as .jsonl files")
+        return
+    flag = "dataset_config"
+    if tables[0]:
+        column = "video_path" if clips else "image_path"
+        draft.set_all({"data.columns.image": column, "data.columns.caption": "caption"}, flag)
+        draft.note(flag, "paths in metadata.jsonl are below its folder; in the scripts, below the current folder")
+    draft.set("data.format", "videofolder" if clips else "metadata" if tables[0] else "image-folder", flag)
+    draft.set("data.captions.missing", "error" if clips or tables[0] else "skip", flag)
+    if clips:
+        _set_clips(draft, contents, clips)
+    elif not tables[0]:
+        _note_subfolders(draft, contents)
+
+
+def _note_subfolders(draft: Draft, contents: SetsFile) -> None:
+    for one in contents.sets:
+        folder, cache = Path(one.text(one.source)).expanduser(), Path(one.text("cache_directory")).expanduser()
+        try:
+            inside = [path.name for path in folder.iterdir() if path.is_dir() and path != cache]
+        except OSError:
+            continue
+        if inside:
+            text = f"images in subfolders of {folder} are used, too, such as {inside[0]}; the scripts leave them out"
+            draft.note("dataset_config", text)
+
+
+def _set_clips(draft: Draft, contents: SetsFile, clips: list[TrainingSet]) -> None:
+    lengths, rates = set(), set()
+    for one in clips:
+        extraction = one.text("frame_extraction")
+        if extraction == "full":
+            contents.add_awaited(one, "frame_extraction", WHOLE, "write head, and one target_frames")
+            continue
+        if extraction in ("chunk", "slide") or (extraction == "uniform" and one.integer("frame_sample") > 1):
+            contents.add_awaited(one, "frame_extraction", PIECES, "write head")
+        elif len(set(one.numbers("target_frames"))) > 1:
+            contents.add_awaited(one, "target_frames", LENGTHS, "write one number")
+        lengths.add(max((frames - 1) // 4 * 4 + 1 for frames in one.numbers("target_frames")))
+        rates.add(one.values.get("source_fps"))
+    if not lengths:
+        return
+    if len(lengths) > 1:
+        contents.add_awaited(clips[-1], "target_frames", LENGTHS, "write the same for all data sets")
+    if len(rates) > 1:
+        contents.add_awaited(clips[-1], "source_fps", RATES, "write it for all or for none")
+    written = max(clips[0].numbers("target_frames"))
+    draft.set_all({"data.clips.frames": max(lengths), "data.clips.start": "first"}, "dataset_config")
+    if written != max(lengths):
+        draft.note("dataset_config", f"target_frames {written} is cut to {max(lengths)}, as in the scripts")
+    if rates != {None}:
+        draft.set("data.clips.fps", _WAN_FPS, "dataset_config")
+        draft.note(
+            "dataset_config", f"clips are read at {_WAN_FPS:g} frames a second by their own rates, not source_fps"
+        )
+
+
+def _set_sets(draft: Draft, contents: SetsFile, entries: list[dict[str, Any]]) -> None:
+    """Sets what all data sets have in common in `data`, and `data.sets` if there are several."""
+    flag = "dataset_config"
+    paths = dict.fromkeys(path for entry in entries for path in entry if path != "path")
+    common = [path for path in paths if all(entry.get(path) == entries[0].get(path) for entry in entries)]
+    if any(path.startswith("buckets.") for path in paths.keys() - set(common)):
+        common = [path for path in common if not path.startswith("buckets.")]
+    for path in common:
+        draft.set(f"data.{path}", entries[0][path], flag)
+    if len(entries) == 1:
+        draft.set("data.path", entries[0]["path"], flag)
+        return
+    draft.set("data.sets", [_entry({path: value for path, value in entry.items() if path not in common})
+                            for entry in entries], flag)  # fmt: skip
+    sizes = {(entry["batch_size"], str(entry.get("buckets.sizes")), entry["resolution"]) for entry in entries}
+    if len(sizes) < len(entries):
+        draft.note(flag, "data sets of one size and batch size share batches, so an epoch may have fewer steps")
+
+
+def _entry(values: dict[str, Any]) -> dict[str, Any]:
+    entry: dict[str, Any] = {}
+    for path, value in values.items():
+        *sections, last = path.split(".")
+        inner = entry
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
+    return entry

@@ -1,0 +1,179 @@
+"""The model, its trained part and its adapter, as `model`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mezzotint.compat.kit.dialect import Draft
+from mezzotint.compat.kit.key_values import read_arguments
+from mezzotint.compat.musubi._rows import has_option
+from mezzotint.compat.musubi._rows_model import (
+    EDITING,
+    FLUX_2_DEV,
+    FUN_CONTROL,
+    IMAGE_TO_VIDEO,
+    LAYERED,
+    NETWORK,
+)
+from mezzotint.compat.musubi._scripts import SCRIPTS, TrainingScript
+from mezzotint.errors import did_you_mean
+
+LAYERS = {
+    "wan": ("blocks.*",),
+    "qwen-image": ("transformer_blocks.*",),
+    "z-image": ("layers.*.attention.*", "layers.*.feed_forward.*"),
+    "flux2": ("transformer_blocks.*", "single_transformer_blocks.*"),
+}
+"""The layers of the transformer that get an adapter, by family."""
+_KINDS = {"networks.loha": "loha", "networks.lokr": "lokr"}
+_TASKS = ("t2v-14B", "t2v-1.3B", "t2i-14B", "t2v-A14B")
+_VERSIONS = {
+    "qwen-image": {"original": "", "layered": LAYERED, "edit": EDITING, "edit-2509": EDITING, "edit-2511": EDITING},
+    "flux2": {"dev": FLUX_2_DEV, "klein-4b": "", "klein-base-4b": "", "klein-9b": "", "klein-base-9b": ""},
+}
+"""The feature that each version waits for, "" for those that are supported, by family."""
+_DISTILLED = ("klein-4b", "klein-9b")
+BOUNDARY = 875
+"""The timestep between the two denoisers of Wan 2.2 A14B."""
+
+
+def set_model(draft: Draft, script: TrainingScript) -> None:
+    """Sets the model's files, the trained part, and the adapter."""
+    draft.set("model.family", script.family, "script")
+    model = draft.text("dit")
+    if not model:
+        draft.refuse("dit", "is missing; it names the model to start from", code="E1017")
+    draft.set("model.path", model or "model", "dit")
+    if Path(model).suffix in (".safetensors", ".sft", ".pth"):
+        text = "a single file has no configurations: write model.config=FOLDER, the model's folder, before the --"
+        draft.note("dit", text)
+    _set_other_files(draft, script)
+    if has_option(script, "model_version"):
+        _check_version(draft, script)
+    if script.family == "z-image" and _is_turbo(model):
+        draft.set("model.z_image.distilled", True, "dit")
+        draft.note("dit", "Turbo is a distilled model; training destroys its sampling in 8 steps")
+    part = _find_part(draft, model) if script.family == "wan" else "denoiser"
+    draft.set("model.train", [part], "task" if script.family == "wan" else "script")
+    if script.method == "adapter":
+        _set_adapter(draft, script, part)
+
+
+def _is_turbo(model: str) -> bool:
+    name = Path(model).name.lower().replace("-", "").replace("_", "")
+    return "turbo" in name and "deturbo" not in name
+
+
+def _set_other_files(draft: Draft, script: TrainingScript) -> None:
+    """Sets the autoencoder and the text encoder."""
+    if draft.text("vae"):
+        if script.family == "flux2" and Path(draft.text("vae")).suffix:
+            draft.note("vae", "the autoencoder of the model's folder is used; the names in FLUX.2's file are not read")
+        else:
+            draft.set("model.vae", draft.text("vae"), "vae")
+    flag = "t5" if script.family == "wan" else "text_encoder"
+    if draft.text(flag):
+        if Path(draft.text(flag)).suffix == ".pth":
+            text = "the text encoder of the model's folder is used; a .pth file has other names of tensors"
+            draft.note(flag, f"{text}, and umt5_xxl_fp16.safetensors is read")
+        else:
+            draft.set("model.over", [draft.text(flag)], flag)
+
+
+def _check_version(draft: Draft, script: TrainingScript) -> None:
+    versions = _VERSIONS[script.family]
+    version = draft.text("model_version") or next(iter(versions))
+    if version not in versions:
+        message = f"{version} is for another model than {script.name}.py trains"
+        draft.refuse("model_version", message, f"write one of {', '.join(versions)}", "E1017")
+    elif versions[version]:
+        supported = [name for name, feature in versions.items() if not feature]
+        message = f"{version} needs {versions[version]}, which Mezzotint does not have yet"
+        given = "" if draft.is_given("model_version") else "; it is the script's default"
+        draft.refuse("model_version", message + given, f"write one of {', '.join(supported)}")
+    elif version in _DISTILLED:
+        draft.set("model.flux2.distilled", True, "model_version")
+        draft.note("model_version", f"{version} is a distilled model; training destroys its sampling in 4 steps")
+
+
+def _find_part(draft: Draft, model: str) -> str:
+    """The denoiser of Wan that is trained."""
+    task = draft.text("task")
+    if task not in _TASKS:
+        feature = FUN_CONTROL if task.endswith("-FC") else IMAGE_TO_VIDEO
+        draft.refuse("task", f"{task} needs {feature}, which Mezzotint does not have yet", "train text to video")
+        return "denoiser"
+    if task != "t2v-A14B":
+        return "denoiser"
+    name = Path(model).name.lower()
+    low, high = draft.values["min_timestep"] or 0, draft.values["max_timestep"] or 1000
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    is_high = "high" in name or low >= BOUNDARY
+    is_low = "low" in name or high <= BOUNDARY
+    if is_high == is_low:
+        message = "t2v-A14B has two transformers, and neither the file's name nor the timesteps tell which this is"
+        remedy = f"write --min_timestep={BOUNDARY} for the one for high noise, --max_timestep={BOUNDARY} for the other"
+        draft.refuse("task", message, remedy, "E1017")
+    elif (low, high) == (0, 1000):
+        draft.note("task", f"each transformer is trained at its own noise levels, with the limit {BOUNDARY}")
+    return "denoiser" if is_high else "denoiser_2"
+
+
+# --- adapters -------------------------------------------------------------------------------------------------------
+
+
+def _set_adapter(draft: Draft, script: TrainingScript, part: str) -> None:
+    module = draft.text("network_module")
+    if not _check_module(draft, script, module):
+        return
+    arguments = read_arguments(draft, "network_args", NETWORK)
+    kind = _KINDS.get(module, "lora")
+    if draft.values["scale_weight_norms"] is not None:
+        draft.apply("scale_weight_norms")
+    if draft.values["network_dropout"]:
+        _set_dropout(draft, kind)
+    if draft.text("network_weights"):
+        draft.set("model.adapter.path", draft.text("network_weights"), "network_weights")
+        for flag in ("network_dim", "network_alpha", "network_args"):
+            if draft.is_given(flag):
+                draft.note(flag, "ranks, alphas and layers are those of --network_weights")
+        return
+    if not (draft.check_bounds("network_dim") and draft.check_bounds("network_alpha")):
+        return
+    draft.set("model.adapter.kind", kind, "network_module")
+    draft.set("model.adapter.rank", draft.values["network_dim"] or 4, "network_dim")
+    draft.set("model.adapter.alpha", draft.number("network_alpha") or None, "network_alpha")
+    if kind == "lokr":
+        draft.set("model.adapter.factor", arguments["factor"], "network_args", "network_module")
+    targets = [f"{part}/{layer}" for layer in LAYERS[script.family]]
+    draft.set("model.adapter.targets", targets, "network_module")
+    if script.family == "flux2":
+        text = "queries, keys and values of a double block have an adapter each; in the script, they share one"
+        draft.note("network_module", text)
+
+
+def _check_module(draft: Draft, script: TrainingScript, module: str) -> bool:
+    """Whether a network is supported; refuses it otherwise."""
+    names = (script.network, *_KINDS)
+    if module in names:
+        return True
+    if not module:
+        draft.refuse("network_module", "is missing; it names the kind of adapter", f"write {script.network}", "E1017")
+    elif module in {one.network for one in SCRIPTS.values()} | {"networks.lora"}:
+        message = f"{module} is for another model than {script.name}.py trains"
+        draft.refuse("network_module", message, f"write {script.network}", "E1017")
+    elif module.startswith("lycoris"):
+        message = f"{module} needs LyCORIS for transformers, which Mezzotint does not have yet"
+        draft.refuse("network_module", message, f"use {', '.join(names)}")
+    else:
+        draft.refuse("network_module", f"{module} is not supported", did_you_mean(module, names, f"use {names[0]}"))
+    return False
+
+
+def _set_dropout(draft: Draft, kind: str) -> None:
+    if kind != "lora":
+        draft.refuse("network_dropout", f"{kind} has no dropout in Mezzotint", "leave it out")
+        return
+    draft.set("model.adapter.dropout", draft.number("network_dropout"), "network_dropout")
+    draft.note("network_dropout", "of the adapter's inputs; in the script, of the numbers between its two factors")

@@ -1,0 +1,44 @@
+"""A command of musubi-tuner, on a tiny model and three images."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+from mezzotint.cli import main
+
+IMAGES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
+OURS = ("model.weights=random", "data.cache.path=cache", "run.device=cpu", "run.threads=1")
+DATA = """
+[general]
+resolution = [64, 64]
+caption_extension = ".txt"
+enable_bucket = true
+[[datasets]]
+image_directory = "images"
+num_repeats = 2
+"""
+
+
+def test_lora_of_two_steps_is_in_the_output_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("images").mkdir()
+    for number in range(3):
+        shutil.copy(IMAGES / f"000{number}.png", "images")
+        Path(f"images/000{number}.txt").write_text(f"shape {number}", "utf-8")
+    Path("data.toml").write_text(DATA, "utf-8")
+    Path("fox.toml").write_text('[a]\nnetwork_dim = 2\nlearning_rate = 1e-3\n[b]\noutput_name = "fox"\n', "utf-8")
+    line = [
+        "accelerate", "launch", "--mixed_precision", "bf16", "src/musubi_tuner/wan_train_network.py", "--dit=tiny-wan",
+        "--task=t2v-1.3B", "--dataset_config=data.toml", "--network_module=networks.lora_wan", "--config_file=fox",
+        "--timestep_sampling=shift", "--discrete_flow_shift=3", "--optimizer_type=adamw8bit", "--output_dir=out",
+        "--max_train_steps=2", "--seed=7", "--max_data_loader_n_workers=0",
+    ]  # fmt: skip
+    assert main(["train", "--as", "musubi", *OURS, "--", *line]) == 0
+    with safe_open(tmp_path / "out" / "fox.safetensors", "pt") as file:
+        names = list(file.keys())
+    assert all(name.startswith("lora_unet_blocks_") for name in names)
+    assert any(name.endswith("self_attn_q.lora_down.weight") for name in names)

@@ -1,0 +1,125 @@
+"""Data sets of a file, as `data`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from foreign_lines import flat
+from musubi_commands import notes, problems, recipe, settings, translate
+
+from mezzotint.compat.musubi import _datasets as features
+from mezzotint.compat.musubi._datasets import bucket_sizes
+from mezzotint.compat.musubi._rows_model import LAYERED
+from mezzotint.settings.reading.translation import Launched
+
+NUMBERS: dict[str, Any] = json.loads((Path(__file__).parent / "formulas.json").read_text("utf-8"))
+GENERAL = '[general]\ncaption_extension = ".txt"\nresolution = [512, 512]\n'
+ONE = f'{GENERAL}[[datasets]]\nimage_directory = "a"\n'
+CLIPS = f'{GENERAL}[[datasets]]\nvideo_directory = "v"\n'
+WAN, FILE = "wan_train_network", "--dataset_config=d.toml"
+
+
+def data(text: str, script: str = WAN) -> dict[str, Any]:
+    Path("d.toml").write_text(text, "utf-8")
+    values = settings(script, FILE)
+    return {path.removeprefix("data."): value for path, value in values.items() if path.startswith("data.")}
+
+
+@pytest.mark.parametrize(("width", "height", "sizes"), NUMBERS["buckets"])
+def test_buckets_are_those_of_the_scripts(width: int, height: int, sizes: list[list[int]]) -> None:
+    assert [list(size) for size in bucket_sizes(width, height)] == sizes
+
+
+def test_single_size_without_buckets_and_its_default() -> None:
+    values = data('[[datasets]]\nimage_directory = "a"\ncaption_extension = ".txt"\n')
+    assert (values["buckets.shape"], values["buckets.sizes"]) == ("list", [[544, 960]])
+    values = data(f"{ONE}enable_bucket = true\nbatch_size = 2\nnum_repeats = 3\n")
+    assert [512, 512] in values["buckets.sizes"]
+    assert (values["batch_size"], values["repeats"], values["path"]) == (2, 3.0, "a")
+    recipe(WAN, FILE)
+
+
+def test_several_data_sets_have_what_differs() -> None:
+    text = f'{ONE}num_repeats = 2\n[[datasets]]\nimage_directory = "b"\nresolution = 768\nbatch_size = 2\n'
+    values = data(text)
+    assert values["sets"] == [
+        {"path": "a", "repeats": 2.0, "batch_size": 1, "resolution": 512},
+        {"path": "b", "repeats": 1.0, "batch_size": 2, "resolution": 768},
+    ]
+    assert (values["buckets.shape"], values["buckets.step"]) == ("square", 64)
+    read = recipe(WAN, FILE)
+    assert [one.batch_size for one in read.data.sets] == [1, 2]
+    translated = translate(WAN, FILE, launched=Launched(processes=2))
+    assert [one["batch_size"] for one in flat(translated.settings)["data.sets"]] == [2, 4]
+
+
+def test_clips_have_their_frames() -> None:
+    values = data(f"{CLIPS}target_frames = [27]\nsource_fps = 30.0\n")
+    found = {key: values[key] for key in ("format", "clips.frames", "clips.start", "clips.fps", "captions.missing")}
+    assert found == {
+        "format": "videofolder", "clips.frames": 25, "clips.start": "first", "clips.fps": 16.0,
+        "captions.missing": "error",
+    }  # fmt: skip
+    assert "target_frames 27 is cut to 25" in notes(WAN, FILE)
+    recipe(WAN, FILE)
+
+
+@pytest.mark.parametrize("kind", ["image", "video"])
+def test_metadata_is_a_table_of_its_folder(kind: str) -> None:
+    values = data(f'[general]\nresolution = 512\n[[datasets]]\n{kind}_jsonl_file = "x/metadata.jsonl"\n')
+    assert (values["path"], values["columns.image"], values["columns.caption"]) == ("x", f"{kind}_path", "caption")
+    assert values["format"] == ("metadata" if kind == "image" else "videofolder")
+    recipe(WAN, FILE)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "feature"),
+    [
+        (f"{ONE}enable_bucket = true\nbucket_no_upscale = true\n", "bucket_no_upscale", features.BOUNDS),
+        (f'{ONE}control_directory = "c"\n', "control_directory", features.CONDITIONS),
+        (f"{ONE}no_resize_control = true\n", "no_resize_control", features.CONDITIONS),
+        (f"{ONE}multiple_target = true\n", "multiple_target", LAYERED),
+        (f'{ONE}caption_extension = ".cap"\n', "caption_extension", features.EXTENSION),
+        (f'{CLIPS}[[datasets]]\nimage_directory = "a"\n', "image_directory", features.BOTH),
+        (f"{CLIPS}target_frames = [1, 25]\n", "target_frames", features.LENGTHS),
+        (f'{CLIPS}[[datasets]]\nvideo_directory = "w"\ntarget_frames = [5]\n', "target_frames", features.LENGTHS),
+        (f'{CLIPS}[[datasets]]\nvideo_directory = "w"\nsource_fps = 30.0\n', "source_fps", features.RATES),
+        (f'{CLIPS}frame_extraction = "slide"\n', "frame_extraction", features.PIECES),
+        (f'{CLIPS}frame_extraction = "uniform"\nframe_sample = 2\n', "frame_extraction", features.PIECES),
+        (f'{CLIPS}frame_extraction = "full"\n', "frame_extraction", features.WHOLE),
+        (f'{GENERAL}[[datasets]]\nimage_jsonl_file = "a.jsonl"\n', "image_jsonl_file", features.FILES),
+        (f'{ONE}[[datasets]]\nimage_jsonl_file = "b/metadata.jsonl"\n', "image_jsonl_file", features.FORMATS),
+    ],
+)
+def test_awaited_keys_name_their_feature(text: str, key: str, feature: str) -> None:
+    Path("d.toml").write_text(text, "utf-8")
+    [problem] = problems(WAN, FILE)
+    assert problem.where.endswith(f".{key} in d.toml")
+    assert (problem.code, problem.message) == ("E1018", f"needs {feature}, which Mezzotint does not have yet")
+
+
+@pytest.mark.parametrize(
+    ("text", "script", "message"),
+    [
+        (CLIPS, "zimage_train", "zimage_train.py trains images"),
+        ('[[datasets]]\nimage_directory = "a"\n', WAN, "is missing; it is the end of the names of caption files"),
+        (ONE.replace("512, 512", "500, 512"), WAN, "must be multiples of 16, got 500, 512"),
+        (ONE.replace("512, 512", "16, 512"), WAN, "must be 64 to 4096, got 16, 512"),
+        (f"{ONE}num_repeats = 0\n", WAN, "must be 1 or more, got 0"),
+    ],
+)
+def test_impossible_data_sets_are_refused(text: str, script: str, message: str) -> None:
+    Path("d.toml").write_text(text, "utf-8")
+    [problem] = problems(script, FILE)
+    assert (problem.code, problem.message) == ("E1017", message)
+
+
+def test_what_has_no_effect_is_noted() -> None:
+    Path("a/inside").mkdir(parents=True)
+    Path("d.toml").write_text(f'{ONE}cache_directory = "a/c"\nfp_latent_window_size = 9\n', "utf-8")
+    text = notes(WAN, FILE)
+    assert "acts only with FramePack" in text
+    assert "images in subfolders of a are used, too, such as inside" in text

@@ -1,0 +1,103 @@
+"""Files, versions, tasks and adapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from musubi_commands import DATA, changed, notes, problems, settings
+
+from mezzotint.compat.musubi._dataset_file import DATASET
+from mezzotint.compat.musubi._model import LAYERS
+from mezzotint.compat.musubi._rows_model import NETWORK
+from mezzotint.compat.musubi._scripts import SCRIPTS
+from mezzotint.compat.musubi.dialect import DIALECT
+from mezzotint.errors import RecipeError
+from mezzotint.settings.reading.translation import Launched
+
+GUIDE = (Path(DIALECT.compute.__code__.co_filename).parent / "guide.md").read_text("utf-8")
+WAN, QWEN, FLUX = "wan_train_network", "qwen_image_train_network", "flux_2_train_network"
+A14B = "--task=t2v-A14B"
+
+
+def test_guide_names_all_arguments_keys_and_scripts() -> None:
+    names = {*(row.flag for row in NETWORK), *DATASET, *SCRIPTS}
+    assert {name for name in names if f"`{name}`" not in GUIDE and f"`{name} " not in GUIDE} == set()
+
+
+@pytest.mark.parametrize("script", [name for name, one in SCRIPTS.items() if one.method == "adapter"])
+def test_layers_are_those_of_the_family(script: str) -> None:
+    targets = settings(script)["model.adapter.targets"]
+    assert targets == [f"denoiser/{layer}" for layer in LAYERS[SCRIPTS[script].family]]
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "expected"),
+    [
+        (QWEN, "--text_encoder=te.safetensors", {"model.over": ["te.safetensors"]}),
+        (WAN, "--t5=t5.pth", {}),
+        (FLUX, "--vae=ae.safetensors", {}),
+        (FLUX, "--vae=folder", {"model.vae": "folder"}),
+        (FLUX, "--model_version=klein-9b", {"model.flux2.distilled": True}),
+        (FLUX, "--model_version=klein-base-9b", {}),
+        (QWEN, "--model_version=original", {}),
+        (WAN, "--task=t2i-14B", {}),
+        (WAN, f"{A14B} --dit=wan2.2_t2v_high_noise_14B_fp16.safetensors",
+         {"model.path": "wan2.2_t2v_high_noise_14B_fp16.safetensors"}),
+        (WAN, f"{A14B} --max_timestep=875 --timestep_sampling=uniform",
+         {"model.train": ["denoiser_2"], "model.adapter.targets": ["denoiser_2/blocks.*"],
+          "objective.flow.grid": "continuous", "objective.flow.sigmas": [0.0, 0.875]}),
+        ("zimage_train_network", "--dit=z_image_turbo_bf16.safetensors",
+         {"model.path": "z_image_turbo_bf16.safetensors", "model.z_image.distilled": True}),
+        ("zimage_train_network", "--dit=z_image_de_turbo.safetensors", {"model.path": "z_image_de_turbo.safetensors"}),
+        (WAN, "--network_module=networks.loha", {"model.adapter.kind": "loha"}),
+        (WAN, "--network_args conv_dim=4 verbose=True rank_dropout=0", {}),
+    ],
+)  # fmt: skip
+def test_settings_of_the_model(script: str, words: str, expected: dict[str, Any]) -> None:
+    assert changed(script, *words.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "text"),
+    [
+        (WAN, "--dit=a.safetensors", "write model.config=FOLDER"),
+        (WAN, "--t5=t5.pth", "umt5_xxl_fp16.safetensors is read"),
+        (FLUX, "--vae=ae.safetensors", "the autoencoder of the model's folder is used"),
+        (FLUX, "", "in the script, they share one"),
+        (FLUX, "--model_version=klein-4b", "training destroys its sampling in 4 steps"),
+        (WAN, f"{A14B} --dit=low_noise", "at its own noise levels, with the limit 875"),
+        (WAN, "--network_weights=a.safetensors --network_dim=8", "ranks, alphas and layers are those of"),
+    ],
+)
+def test_what_differs_is_noted(script: str, words: str, text: str) -> None:
+    assert text in notes(script, *words.split())
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "where", "text"),
+    [
+        (FLUX, "--model_version=dev", "--model_version", "dev needs FLUX.2 dev"),
+        (FLUX, "--model_version=original", "--model_version", "is for another model"),
+        (QWEN, "--model_version=edit-2509", "--model_version", "needs Qwen-Image-Edit"),
+        (QWEN, "--model_version=layered", "--model_version", "needs Qwen-Image-Layered"),
+        (WAN, "--task=i2v-A14B", "--task", "needs Wan image to video"),
+        (WAN, "--task=t2v-14B-FC", "--task", "needs Wan Fun Control"),
+        (WAN, "--network_module=networks.lora", "--network_module", "is for another model"),
+        (WAN, "--dit=", "--dit", "has an empty value"),
+    ],
+)
+def test_what_is_missing_is_refused(script: str, words: str, where: str, text: str) -> None:
+    named = {one.where: one.message for one in problems(script, *words.split())}
+    assert text in named[where]
+
+
+def test_missing_model_and_network_are_named() -> None:
+    words = ["zimage_train_network.py", f"--dataset_config={DATA}", "--optimizer_type=AdamW", "--output_dir=out"]
+    with pytest.raises(RecipeError) as caught:
+        DIALECT.translate(words, Launched())
+    assert [(one.where, one.code) for one in caught.value.problems] == [
+        ("--dit", "E1017"),
+        ("--network_module", "E1017"),
+    ]
