@@ -7,7 +7,6 @@ Reads no weights and no data: `check` and `train` report missing files.
 
 from __future__ import annotations
 
-import os.path
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ from pathlib import Path
 from textwrap import wrap
 
 from mezzotint import durable
-from mezzotint.errors import RecipeError
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.settings.reading.read import Reading, with_model_defaults
 from mezzotint.settings.reading.translation import Translation, Written
@@ -33,9 +31,8 @@ def run(arguments: Sequence[str]) -> int:
     target = line.get("--to")
     if target is not None:
         dialect, out = foreign.find_dialect(target), line.get_path("--out")
-        if out is not None and os.path.lexists(out) and REPLACE.name not in line:
-            message = f"{out}: already exists and was not changed; give another name, or add {REPLACE.name}"
-            raise RecipeError(message, code="E1410")
+        if out is not None:
+            durable.refuse_taken(out, replaces=REPLACE.name in line)
         reading = _read(line)
         written = dialect.write_recipe(with_model_defaults(reading.recipe, reading), launched)
         _put_out(format_written(written, reading.name, target), written.notes, out)

@@ -30,8 +30,9 @@ def propose(recipe: Recipe, launched: Launched) -> Values:
         raise RecipeError("the recipe has no data set; write data.path=FOLDER", code="E1026")
     process = {
         "type": "sd_trainer", "datasets": None, **_write_run(recipe), **_write_model(recipe, arch),
-        **_write_network(recipe), **_write_optimizer(recipe), **_write_schedule(recipe), **_write_objective(recipe, arch),
-        **_write_samples(recipe, arch), "train.batch_size": _divide(recipe.data.batch_size, launched.processes),
+        **_write_network(recipe), **_write_optimizer(recipe), **_write_schedule(recipe),
+        **_write_objective(recipe, arch), **_write_samples(recipe, arch),
+        "train.batch_size": _divide(recipe.data.batch_size, launched.processes),
     }  # fmt: skip
     sets = recipe.data.image_sets()
     triggers = {one.settings.captions.trigger for one in sets if not one.is_class}
@@ -140,10 +141,13 @@ def _write_optimizer(recipe: Recipe) -> Values:
 
 def _find_optimizer(rule: Any) -> str | None:
     """The name of an optimizer, or of the most similar one."""
-    library = {ours: name for name, ours in reversed(_train.LIBRARIES.items())}
+    if rule.kind == "library":
+        names = [name for name, ours in _train.LIBRARIES.items() if ours == rule.class_name]
+        fitting = (name for name in names if ("lion" in name) != ("eps" in rule.options))
+        return next(fitting, next(iter(names), None))
     kinds = {kind: name for name, (kind, _) in reversed(_train.KINDS.items())}
     kinds |= {"adamw": "adamw", "adamw-8bit-or-adamw": "adamw8bit", "adamw-8bit": "adamw8bit", "adafactor": "adafactor"}
-    return library.get(rule.class_name) if rule.kind == "library" else kinds.get(rule.kind)
+    return kinds.get(rule.kind)
 
 
 def _write_schedule(recipe: Recipe) -> Values:
@@ -152,7 +156,7 @@ def _write_schedule(recipe: Recipe) -> Values:
     rises = schedule.kind == "constant" and schedule.warmup_steps == recipe.run.steps
     kind, params = "constant", dict[str, Any]()
     if schedule.kind == "cosine":
-        kind, params = "cosine", {"eta_min": schedule.floor * recipe.optim.lr}
+        kind, params = "cosine", {"eta_min": float(f"{schedule.floor * recipe.optim.lr:.12g}")}
     elif schedule.kind == "linear":
         kind, params = "linear", {"start_factor": 1.0, "end_factor": schedule.floor}
     elif rises and schedule.warmup_from:

@@ -20,6 +20,8 @@ from mezzotint.settings.reading.yaml_rules import KeyPath
 if TYPE_CHECKING:
     from mezzotint.compat.kit.dialect import FileTable, Row
 
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
 
 def read_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> list[Row]:
     """Reads the file of a table; if it is a default that does not exist, uses the values that ship with the trainer.
@@ -73,7 +75,8 @@ def write_tables(tables: Sequence[FileTable], values: Mapping[str, Any]) -> str:
                     _put_entries(tree, lists[place], values)
                 elif table.prefix + row.flag in values:
                     _put(tree, place, values[table.prefix + row.flag])
-    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=120)
+    text: str = yaml.dump(tree, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=120)
+    return text
 
 
 def _put_entries(tree: dict[str, Any], table: FileTable, values: Mapping[str, Any]) -> None:

@@ -51,6 +51,14 @@ class Writing:
     files: Callable[[Mapping[str, Any]], Mapping[str, tuple[str, str]]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a proposal translates to: the settings as a tree, and those of the recipe by path."""
+
+    settings: Mapping[str, Any]
+    view: View
+
+
 def write_recipe(dialect: Dialect, writing: Writing, recipe: Recipe, launched: Launched) -> Written:
     """The options of a trainer for a recipe, with a note for each setting that is lost. Raises RecipeError E1026 for a
     recipe that it cannot run."""
@@ -67,18 +75,18 @@ def write_recipe(dialect: Dialect, writing: Writing, recipe: Recipe, launched: L
     for flag in reversed([flag for flag in values if flag not in writing.keep]):
         fewer = {name: value for name, value in values.items() if name != flag}
         try:
-            smaller = _translate(dialect, writing, fewer, launched)
+            smaller = _translate(dialect, writing, fewer, launched, result)
         except RecipeError:
             continue
-        is_closer = flag not in proposals and find_differences(view, smaller) < find_differences(view, result)
-        if is_closer or not find_differences(result, smaller):
+        is_closer = flag not in proposals and find_differences(view, smaller.view) < find_differences(view, result.view)
+        if is_closer or not find_differences(result.view, smaller.view):
             values, result = fewer, smaller
     for path in writing.essential:
-        if path in find_differences(view, result):
+        if path in find_differences(view, result.view):
             got = f"{path}={format_value(view[path])}"
             raise RecipeError(f"{dialect.name} cannot run a recipe with {got}", code="E1026")
     files = _write_files(dialect, writing, values)
-    notes = (*_notes(dialect, writing, view, result), *writing.remarks(recipe))
+    notes = (*_notes(dialect, writing, view, result.view), *writing.remarks(recipe))
     return Written(tuple(_words(dialect, values, files, "")), dict(files.values()), notes)
 
 
@@ -116,7 +124,7 @@ def _invert(row: Row, value: Any, view: Mapping[str, Any], launched: Launched) -
 
 def _drop_refused(
     dialect: Dialect, writing: Writing, values: Values, launched: Launched
-) -> tuple[Values, View]:  # fmt: skip
+) -> tuple[Values, Result]:  # fmt: skip
     """The values without those that the dialect refuses, and the settings that they give."""
     while True:
         try:
@@ -130,15 +138,21 @@ def _drop_refused(
             values = fewer
 
 
-def _translate(dialect: Dialect, writing: Writing, values: Values, launched: Launched) -> View:
-    """The settings that a proposal gives. Raises RecipeError as `Dialect.translate`, also for invalid settings."""
+def _translate(
+    dialect: Dialect, writing: Writing, values: Values, launched: Launched, known: Result | None = None
+) -> Result:
+    """The settings that a proposal gives; `known` if they are the same. Raises RecipeError as `Dialect.translate`, also
+    for invalid settings."""
     files = _write_files(dialect, writing, values)
     with TemporaryDirectory() as folder:
         for name, text in files.values():
             (Path(folder) / name).write_text(text, "utf-8")
         translated = dialect.translate(_words(dialect, values, files, f"{folder}/"), launched)
+    if known is not None and translated.settings == known.settings:
+        return known
     try:
-        return describe(read_text(as_yaml(translated.settings, {}), dialect.name).recipe)
+        recipe = read_text(as_yaml(translated.settings, {}), dialect.name).recipe
+        return Result(translated.settings, describe(recipe))
     except RecipeError as error:
         named = [problem._replace(where=translated.origin.get(problem.where, "")) for problem in error.problems]
         raise RecipeError(dialect.name, problems=named) from error
