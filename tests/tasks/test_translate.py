@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading import writing, yaml_rules
-from mezzotint.settings.reading.translation import Written
+from mezzotint.settings.reading.translation import WrittenRecipe
 from mezzotint.tasks import translate
 
 scalars = st.one_of(
@@ -72,7 +72,7 @@ def test_line_of_one_trainer_becomes_a_file_of_another(capsys: pytest.CaptureFix
 
 
 def test_command_with_options_comes_before_its_files() -> None:
-    written = Written(("train.py", "--lr=1", "--sets=a.toml"), {"a.toml": "x = 1\n"}, ())
+    written = WrittenRecipe(("train.py", "--lr=1", "--sets=a.toml"), {"a.toml": "x = 1\n"}, ())
     text = translate.format_written(written, "mini", "other")
     assert text == "# from mini, by mezzotint translate --to=other\ntrain.py --lr=1 --sets=a.toml\n\n# a.toml\nx = 1\n"
 

@@ -16,7 +16,7 @@ from textwrap import wrap
 from mezzotint import durable
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.settings.reading.read import Reading, with_model_defaults
-from mezzotint.settings.reading.translation import Translation, Written
+from mezzotint.settings.reading.translation import Translation, WrittenRecipe
 from mezzotint.settings.reading.writing import as_yaml
 from mezzotint.tasks.reading import command_line, continuing, foreign
 from mezzotint.tasks.reading.command_line import CommandLine
@@ -64,7 +64,7 @@ def _put_out(output: str, notes: Sequence[str], out: Path | None) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def format_written(written: Written, source: str, name: str) -> str:
+def format_written(written: WrittenRecipe, source: str, name: str) -> str:
     """The only file of a foreign command, which has no other options; otherwise the command, then its files. source:
     the recipe, name: the trainer, for the first comment."""
     files = list(written.files.items())

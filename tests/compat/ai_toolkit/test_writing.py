@@ -15,7 +15,7 @@ from mezzotint.compat.ai_toolkit.dialect import DIALECT
 from mezzotint.compat.kit.comparing import describe, find_differences
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read
-from mezzotint.settings.reading.translation import Launched, Written
+from mezzotint.settings.reading.translation import Launched, WrittenRecipe
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.reading import foreign
 
@@ -64,7 +64,7 @@ def read_job(name: str) -> Recipe:
     return foreign.read_command_line("ai-toolkit", ["run.py", name], (), ALONE).recipe
 
 
-def come_back(tree: Any) -> tuple[Recipe, Recipe, dict[str, Any], Written]:
+def come_back(tree: Any) -> tuple[Recipe, Recipe, dict[str, Any], WrittenRecipe]:
     """The recipe of a job, that of the job written from it, the keys of that job, and the result."""
     first = read_job(write(tree))
     written = DIALECT.write_recipe(first, ALONE)

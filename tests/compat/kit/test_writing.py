@@ -11,7 +11,7 @@ from mezzotint.compat.kit.dialect import Dialect, Draft, FileTable, mapped, row
 from mezzotint.compat.kit.writing import Writing
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
-from mezzotint.settings.reading.translation import Launched, Written
+from mezzotint.settings.reading.translation import Launched, WrittenRecipe
 from mezzotint.settings.recipe import Recipe
 
 ROWS = (
@@ -49,7 +49,7 @@ BASE = (
 )
 
 
-def write(*changes: str, launched: Launched | None = None, **more: Any) -> Written:
+def write(*changes: str, launched: Launched | None = None, **more: Any) -> WrittenRecipe:
     recipe = read_text(BASE, "a", ["data.batch_size=1", *changes]).recipe
     return dialect(**more).write_recipe(recipe, launched or Launched())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -20,7 +20,7 @@ from mezzotint.settings.sections.data import ImageSet
 Values = dict[str, Any]
 
 _SOLVERS = {"euler-a": "euler_a"}
-_CONTAINED = re.compile(r"!?denoiser(?:_2)?/\*(.+)\*")
+_CONTAINED = re.compile(r"denoiser(?:_2)?/\*(.+)\*")
 
 
 def propose(recipe: Recipe, launched: Launched) -> Values:
@@ -82,7 +82,6 @@ def _write_model(recipe: Recipe, arch: str) -> Values:
     is_low = bits in ("int8", "nf4")
     encoders = [part for part in trained if part.startswith("text_encoder")]
     suffix = "" if model.adapter.is_trained else "_te"
-    contained = [found[1] for pattern in model.freeze if pattern[0] == "!" and (found := _CONTAINED.fullmatch(pattern))]
     return {
         "model.arch": arch,
         "model.is_v_pred": model.prediction == "v" or None,
@@ -97,7 +96,7 @@ def _write_model(recipe: Recipe, arch: str) -> Values:
         "model.low_vram": is_low or None,
         "model.qtype": None, "model.qtype_te": None, f"model.qtype{suffix}": "uint4" if bits == "nf4" else None,
         "model.layer_offloading": recipe.run.offload.blocks == "auto" or None,
-        "model.only_if_contains": contained or None,
+        "model.only_if_contains": _list_contained([name[1:] for name in model.freeze if name.startswith("!")]),
     }  # fmt: skip
 
 
@@ -109,7 +108,6 @@ def _write_network(recipe: Recipe) -> Values:
     network: Values = {f"network.{name}": None for name in names}
     if not adapter.is_trained:
         return network
-    contained = [found[1] for target in adapter.targets if (found := _CONTAINED.fullmatch(target))]
     is_full = adapter.kind == "lokr" and adapter.rank == _model.FULL_RANK
     network |= {
         "network.type": "lokr" if adapter.kind == "lokr" else "lora",
@@ -119,11 +117,17 @@ def _write_network(recipe: Recipe) -> Values:
         "network.conv_alpha": adapter.alpha_pattern.get("denoiser/*conv*"),
         "network.dropout": adapter.dropout or None,
         "network.pretrained_lora_path": str(adapter.path) if adapter.path is not None else None,
-        "network.network_kwargs.only_if_contains": list(dict.fromkeys(contained)) or None,
+        "network.network_kwargs.only_if_contains": _list_contained(adapter.targets),
     }
     if adapter.kind == "lokr":
         network |= {"network.lokr_full_rank": is_full, "network.lokr_factor": adapter.factor}
     return network
+
+
+def _list_contained(patterns: Iterable[str]) -> list[str] | None:
+    """The texts of patterns for layers whose name contains one, each once."""
+    matches = (_CONTAINED.fullmatch(pattern) for pattern in patterns)
+    return list(dict.fromkeys(match[1] for match in matches if match is not None)) or None
 
 
 def _write_optimizer(recipe: Recipe) -> Values:
@@ -176,9 +180,9 @@ def _write_objective(recipe: Recipe, arch: str) -> Values:
         first, last = 999 - high, 1001 - low
         values |= {"train.noise_scheduler": "ddpm"}
     else:
-        wanted = {"density": flow.density, "shift": flow.shift, "grid": flow.grid}
+        own = {"density": flow.density, "shift": flow.shift, "grid": flow.grid}
         density = "sigmoid" if flow.density == "logit-normal" else flow.density
-        named = (name for name, one in _train.DENSITIES.items() if one == wanted)
+        named = (name for name, one in _train.DENSITIES.items() if one == own)
         near = (name for name, one in _train.DENSITIES.items() if one["density"] == density)
         least, most = flow.sigmas
         first, last = round(1000 - 1000 * most), min(999, round(1000 - 1000 * least))

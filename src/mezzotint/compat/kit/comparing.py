@@ -49,9 +49,9 @@ def _describe_sets(recipe: Recipe) -> View:
     return view
 
 
-def find_differences(wanted: Mapping[str, Any], result: Mapping[str, Any]) -> set[str]:
-    """The paths whose values differ, of those in `wanted`."""
-    return {path for path, value in wanted.items() if not _is_same(value, result.get(path))}
+def find_differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> set[str]:
+    """The paths whose values differ, of those in `expected`."""
+    return {path for path, value in expected.items() if not _is_same(value, actual.get(path))}
 
 
 def _is_same(first: Any, second: Any) -> bool:

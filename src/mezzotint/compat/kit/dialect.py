@@ -17,7 +17,7 @@ from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.compat.kit.reading import Form, Parsed, Spec, Value
 from mezzotint.compat.kit.writing import Writing
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.settings.reading.translation import Launched, Note, Translation, Written, flag_name
+from mezzotint.settings.reading.translation import Launched, Note, Translation, WrittenRecipe, flag_name
 from mezzotint.settings.reading.yaml_rules import KeyPath
 from mezzotint.settings.recipe import Recipe
 
@@ -379,7 +379,7 @@ class Dialect:
         names = {name.strip(): f"--{flag}" for flag in tool.files for name in draft.text(flag).split(",")}
         return translated, tuple(draft.notes), {name: flag for name, flag in names.items() if name} | flags
 
-    def write_recipe(self, recipe: Recipe, launched: Launched) -> Written:
+    def write_recipe(self, recipe: Recipe, launched: Launched) -> WrittenRecipe:
         """The trainer's own command and files for a recipe. Raises RecipeError E1026 for a recipe that it cannot run,
         and for a dialect without `write`."""
         if self.write is None:

@@ -21,7 +21,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.settings.counting import format_count
 from mezzotint.settings.reading.paths import owner
 from mezzotint.settings.reading.read import read_text
-from mezzotint.settings.reading.translation import Launched, Written, flag_name
+from mezzotint.settings.reading.translation import Launched, WrittenRecipe, flag_name
 from mezzotint.settings.reading.wording import format_value
 from mezzotint.settings.reading.writing import as_yaml
 from mezzotint.settings.recipe import Recipe
@@ -52,14 +52,14 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Attempt:
     """What a proposal translates to: the settings as a tree, and those of the recipe by path."""
 
     settings: Mapping[str, Any]
     view: View
 
 
-def write_recipe(dialect: Dialect, writing: Writing, recipe: Recipe, launched: Launched) -> Written:
+def write_recipe(dialect: Dialect, writing: Writing, recipe: Recipe, launched: Launched) -> WrittenRecipe:
     """The options of a trainer for a recipe, with a note for each setting that is lost. Raises RecipeError E1026 for a
     recipe that it cannot run."""
     view = describe(recipe)
@@ -71,23 +71,23 @@ def write_recipe(dialect: Dialect, writing: Writing, recipe: Recipe, launched: L
     for propose in writing.propose:
         proposals |= propose(recipe, launched)
     values = {flag: value for flag, value in {**proposals, **values, **proposals}.items() if value is not None}
-    values, result = _drop_refused(dialect, writing, values, launched)
+    values, current = _drop_refused(dialect, writing, values, launched)
     for flag in reversed([flag for flag in values if flag not in writing.keep]):
         fewer = {name: value for name, value in values.items() if name != flag}
         try:
-            smaller = _translate(dialect, writing, fewer, launched, result)
+            smaller = _translate(dialect, writing, fewer, launched, current)
         except RecipeError:
             continue
-        is_closer = flag not in proposals and find_differences(view, smaller.view) < find_differences(view, result.view)
-        if is_closer or not find_differences(result.view, smaller.view):
-            values, result = fewer, smaller
+        is_closer = find_differences(view, smaller.view) < find_differences(view, current.view)
+        if (is_closer and flag not in proposals) or not find_differences(current.view, smaller.view):
+            values, current = fewer, smaller
     for path in writing.essential:
-        if path in find_differences(view, result.view):
+        if path in find_differences(view, current.view):
             got = f"{path}={format_value(view[path])}"
             raise RecipeError(f"{dialect.name} cannot run a recipe with {got}", code="E1026")
     files = _write_files(dialect, writing, values)
-    notes = (*_notes(dialect, writing, view, result.view), *writing.remarks(recipe))
-    return Written(tuple(_words(dialect, values, files, "")), dict(files.values()), notes)
+    notes = (*_notes(dialect, writing, view, current.view), *writing.remarks(recipe))
+    return WrittenRecipe(tuple(_words(dialect, values, files, "")), dict(files.values()), notes)
 
 
 def invert(rows: Iterable[Row], view: Mapping[str, Any], launched: Launched) -> Values:
@@ -124,7 +124,7 @@ def _invert(row: Row, value: Any, view: Mapping[str, Any], launched: Launched) -
 
 def _drop_refused(
     dialect: Dialect, writing: Writing, values: Values, launched: Launched
-) -> tuple[Values, Result]:  # fmt: skip
+) -> tuple[Values, Attempt]:  # fmt: skip
     """The values without those that the dialect refuses, and the settings that they give."""
     while True:
         try:
@@ -139,8 +139,8 @@ def _drop_refused(
 
 
 def _translate(
-    dialect: Dialect, writing: Writing, values: Values, launched: Launched, known: Result | None = None
-) -> Result:
+    dialect: Dialect, writing: Writing, values: Values, launched: Launched, known: Attempt | None = None
+) -> Attempt:
     """The settings that a proposal gives; `known` if they are the same. Raises RecipeError as `Dialect.translate`, also
     for invalid settings."""
     files = _write_files(dialect, writing, values)
@@ -152,7 +152,7 @@ def _translate(
         return known
     try:
         recipe = read_text(as_yaml(translated.settings, {}), dialect.name).recipe
-        return Result(translated.settings, describe(recipe))
+        return Attempt(translated.settings, describe(recipe))
     except RecipeError as error:
         named = [problem._replace(where=translated.origin.get(problem.where, "")) for problem in error.problems]
         raise RecipeError(dialect.name, problems=named) from error
@@ -184,19 +184,19 @@ def _display_names(dialect: Dialect, values: Values, files: Mapping[str, tuple[s
     return {flag: flag_name(flag, prefixes.get(flag[: flag.find(":") + 1], "")) for flag in values}
 
 
-def _notes(dialect: Dialect, writing: Writing, wanted: View, result: View) -> list[str]:
+def _notes(dialect: Dialect, writing: Writing, expected: View, actual: View) -> list[str]:
     rows = [*dialect.rows, *(row for table in dialect.tables for row in table.rows)]
     mentioned = {path for row in rows for path in row.to}
     notes, count = [], 0
-    different = find_differences(wanted, result)
-    for path in (path for path in wanted if path in different):
+    different = find_differences(expected, actual)
+    for path in (path for path in expected if path in different):
         name = re.sub(r"^data\.sets\.\d+\.", "data.", path)
         owned = owner(name)
         if owned is not None and owned[0].change == "free" and name not in mentioned:
             count += 1
             continue
-        reason = writing.lost.get(name) or f"{dialect.name} uses {format_value(result.get(path))}"
-        notes.append(f"{path}={format_value(wanted[path])} is lost: {reason}")
+        reason = writing.lost.get(name) or f"{dialect.name} uses {format_value(actual.get(path))}"
+        notes.append(f"{path}={format_value(expected[path])} is lost: {reason}")
     if count:
         notes.append(f"left out: {format_count(count, 'more setting')} of files, logs, previews and speed")
     return notes

@@ -47,7 +47,7 @@ class Translation:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRecipe:
     """A recipe in another trainer's words. line: its command. files: the texts of the settings files that the command
     names, by their names in it. notes: a sentence for each setting that is lost."""
 
@@ -87,7 +87,7 @@ class Translator(Protocol):
         """The command line of another program of the trainer's project, as arguments of our command; notes; and the
         flag that each of our options, settings or file names comes from."""
 
-    def write_recipe(self, recipe: Recipe, launched: Launched) -> Written:
+    def write_recipe(self, recipe: Recipe, launched: Launched) -> WrittenRecipe:
         """The trainer's own command and files for a recipe. Raises RecipeError E1026 for a recipe that it cannot run,
         and for a trainer whose files are only read."""
 

@@ -157,8 +157,6 @@ COMMANDS: tuple[Command, ...] = (
             "--as NAME [--processes=N] -- THE LINE AS IT IS, or RECIPE [key=value …] --to=NAME", {
         f"mezzotint translate --as diffusers-sd -- {_OF_DIFFUSERS}":
             "the recipe, and a note for each flag that is not simply carried over",
-        f"mezzotint translate --as diffusers-sd --processes=8 -- {_OF_DIFFUSERS} --use_ema":
-            "as eight processes would share the batches",
         f"mezzotint translate --as diffusers-sd -- python train_text_to_image.py {_OF_DIFFUSERS} > recipe.yaml":
             "keeps it as a recipe; the launcher may stay",
         "mezzotint translate style data.path=photos --to=ai-toolkit --out=style.yaml":
