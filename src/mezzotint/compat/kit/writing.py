@@ -122,9 +122,7 @@ def _invert(row: Row, value: Any, view: Mapping[str, Any], launched: Launched) -
     return value if fits and (not row.choices or value in row.choices) else None
 
 
-def _drop_refused(
-    dialect: Dialect, writing: Writing, values: Values, launched: Launched
-) -> tuple[Values, Attempt]:  # fmt: skip
+def _drop_refused(dialect: Dialect, writing: Writing, values: Values, launched: Launched) -> tuple[Values, Attempt]:
     """The values without those that the dialect refuses, and the settings that they give."""
     while True:
         try:
