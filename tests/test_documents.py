@@ -288,6 +288,9 @@ def check_arguments(words: list[str]) -> None:
             assert set(rest) <= set(ls._kinds())
         case "cp":
             assert all(cp._find_shipped(word).is_file() for word in rest[:1])
+        case "translate":
+            line = parse(words[1 : words.index(">")] if ">" in words else words[1:], command.name) if rest else None
+            assert line is None or (foreign.find_dialect(line.get("--to") or "").name and read_with([*line.plain]))
         case "schema":
             assert not rest
         case "sample":

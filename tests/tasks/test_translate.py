@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading import writing, yaml_rules
+from mezzotint.settings.reading.translation import WrittenRecipe
 from mezzotint.tasks import translate
 
 scalars = st.one_of(
@@ -20,7 +23,12 @@ scalars = st.one_of(
     ("words", "code", "hint"),
     [
         ([], "E1012", "name the dialect"),
-        (["recipe.yaml"], "E1012", "-- THE LINE AS IT IS; got 1 name"),
+        (["recipe.yaml"], "E1012", "name the dialect"),
+        (["--to=ai-toolkit"], "E1012", "no recipe is given"),
+        (["data.path=photos", "--to=ai-toolkit"], "E1012", "no recipe is given"),
+        (["mini", "--to=nobody"], "E1015", "there is no 'nobody' among dialects"),
+        (["mini", "--to=everydream2"], "E1026", "it is only read"),
+        (["mini", "--as=everydream2", "--", "--lr=1"], "E1012", "--as has no recipe and no --out without --to"),
         (["--as", "x"], "E1012", "--as needs the foreign command line after --"),
         (["--as", "--", "--a=1"], "E1012", "--as needs a value; write --as=NAME"),
         (["--", "--a=1"], "E1012", "-- needs --as NAME"),
@@ -32,6 +40,41 @@ def test_wrong_translate_command_prints_usage(words: list[str], code: str, hint:
         translate.run(words)
     assert caught.value.code == code
     assert hint in str(caught.value)
+
+
+def test_recipe_is_printed_for_another_trainer_with_notes_on_the_error_stream(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert translate.run(["mini", "data.path=photos", "data.flip=0.3", "--to=ai-toolkit"]) == 0
+    printed = capsys.readouterr()
+    comment, text = printed.out.split("\n", 1)
+    assert comment == "# from mini, by mezzotint translate --to=ai-toolkit; start it with: python run.py FILE"
+    assert yaml_rules.load(text, "job").tree["config"]["name"] == "mini"
+    assert "note: data.flip=0.3 is lost: flip_x is on or off\n" in printed.err
+
+
+def test_file_is_written_only_where_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["mini", "data.path=photos", "--to=ai-toolkit", f"--out={tmp_path / 'job.yaml'}"]
+    assert translate.run(words) == 0
+    assert capsys.readouterr().out == ""
+    first = (tmp_path / "job.yaml").read_text("utf-8")
+    with pytest.raises(RecipeError, match="already exists and was not changed"):
+        translate.run(words)
+    assert translate.run([*words, "run.seed=7", "--replace"]) == 0
+    assert (tmp_path / "job.yaml").read_text("utf-8") == first.replace("training_seed: 0", "training_seed: 7")
+
+
+def test_line_of_one_trainer_becomes_a_file_of_another(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["--pretrained_model_name_or_path=sd15", "--train_data_dir=photos", "--learning_rate=3e-5"]
+    assert translate.run(["--as=diffusers-sd", "--to=ai-toolkit", "data.flip=0.5", "--", *line]) == 0
+    job = yaml_rules.load(capsys.readouterr().out, "job").tree["config"]["process"][0]
+    assert (job["train"]["lr"], job["datasets"][0]["flip_x"]) == (3e-5, True)
+
+
+def test_command_with_options_comes_before_its_files() -> None:
+    written = WrittenRecipe(("train.py", "--lr=1", "--sets=a.toml"), {"a.toml": "x = 1\n"}, ())
+    text = translate.format_written(written, "mini", "other")
+    assert text == "# from mini, by mezzotint translate --to=other\ntrain.py --lr=1 --sets=a.toml\n\n# a.toml\nx = 1\n"
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), scalars | st.lists(scalars, max_size=4), max_size=5))

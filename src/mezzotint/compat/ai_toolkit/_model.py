@@ -13,7 +13,7 @@ FULL_RANK = 100_000
 """The rank of a LoKr whose larger matrix is not decomposed: above half of any side."""
 _DEFAULT_RANK = 4
 
-_ARCHS = {
+ARCHS = {
     "sd1": "sd", "sd15": "sd", "sd2": "sd", "sdxl": "sdxl", "sd3": "sd3", "flux": "flux", "flux2_klein_4b": "flux2",
     "flux2_klein_9b": "flux2", "qwen_image": "qwen-image", "zimage": "z-image", "wan21": "wan", "wan22_14b": "wan",
     "wan22_5b": "wan",
@@ -73,8 +73,8 @@ def explain_missing(name: str) -> tuple[str, str]:
     """(problem, remedy) of a kind of model that Mezzotint lacks, ("", "") of others."""
     if name in _OTHER_ARCHS:
         return f"needs {_OTHER_ARCHS[name]}, which Mezzotint does not have yet", "choose another model"
-    if name not in _ARCHS:
-        near = did_you_mean(name, (*_ARCHS, *_OTHER_ARCHS), f"known: {', '.join(_ARCHS)}")
+    if name not in ARCHS:
+        near = did_you_mean(name, (*ARCHS, *_OTHER_ARCHS), f"known: {', '.join(ARCHS)}")
         return f"{name} is not known", near
     return "", ""
 
@@ -82,7 +82,7 @@ def explain_missing(name: str) -> tuple[str, str]:
 def find_arch(process: Keys) -> Arch:
     """The kind of the model."""
     name, _ = find_name({key: process[f"model.{key}"] for key in ("arch", *_SWITCHES)})
-    return Arch(name, _ARCHS[name], process.has_section("network"))
+    return Arch(name, ARCHS[name], process.has_section("network"))
 
 
 def set_model(process: Keys, arch: Arch) -> None:

@@ -13,7 +13,7 @@ _EPS = 1e-6
 _LEAST_RATE = 0.1
 """Below it, the learning rate of Prodigy and D-Adaptation is 1."""
 
-_KINDS: dict[str, tuple[str, float]] = {
+KINDS: dict[str, tuple[str, float]] = {
     "adam": ("adamw", 0.0),
     "adamw": ("adamw", 0.01),
     **dict.fromkeys(("adam8bit", "adam8"), ("adamw-8bit-or-adamw", 0.0)),
@@ -23,7 +23,7 @@ _KINDS: dict[str, tuple[str, float]] = {
     "lion": ("lion", 0.0),
 }
 """Kind and default weight decay."""
-_LIBRARIES = {
+LIBRARIES = {
     "adafactor": "pytorch_optimizer.AdaFactor",
     "adagrad": "torch.optim.Adagrad",
     "ademamix8bit": "bitsandbytes.optim.AdEMAMix8bit",
@@ -34,7 +34,7 @@ _LIBRARIES = {
 }
 """DAdaptationAdam is Lion in ai-toolkit, too."""
 _WAITING = ("automagic", "automagic2", "automagic3", "prodigy8bit")
-_OWN_KEYS = {
+OWN_KEYS = {
     "adafactor": ("relative_step", "scale_parameter", "warmup_init", "clip_threshold", "decay_rate"),
     "prodigy": ("d0", "d_coef", "beta3", "use_bias_correction", "safeguard_warmup", "decouple"),
 }
@@ -46,7 +46,7 @@ _PRODIGY = {
 """Mezzotint's names of keys of Prodigy."""
 _WARMUP = 1000
 
-_DENSITIES: dict[str, dict[str, Any]] = {
+DENSITIES: dict[str, dict[str, Any]] = {
     "linear": {"density": "uniform", "shift": 1.0, "grid": "table"},
     "sigmoid": {"density": "sigmoid", "shift": 1.0, "grid": "continuous"},
     **{
@@ -55,7 +55,7 @@ _DENSITIES: dict[str, dict[str, Any]] = {
     },
 }
 _WEIGHTED = ("weighted", "lognorm_blend", "next_sample", "one_step")
-_LOSSES = {"mse": "mse", "mae": "l1"}
+LOSS_TYPES = {"mse": "mse", "mae": "l1"}
 
 
 def set_update(process: Keys, arch: Arch) -> None:
@@ -90,25 +90,25 @@ def _set_optimizer(process: Keys, name: str) -> None:
     if name in _WAITING:
         process.refuse_until(OPTIMIZERS, key, "use adamw8bit or prodigy")
         return
-    if name not in _KINDS and name not in _LIBRARIES:
-        known = (*_KINDS, *_LIBRARIES)
+    if name not in KINDS and name not in LIBRARIES:
+        known = (*KINDS, *LIBRARIES)
         process.refuse(key, f"{name} is not known", did_you_mean(name, known, f"known: {', '.join(known)}"), "E1017")
         return
-    for owner, keys in _OWN_KEYS.items():
+    for owner, keys in OWN_KEYS.items():
         for one in keys if owner != name else ():
             if process.is_given(f"{section}.{one}"):
                 process.refuse(
                     f"{section}.{one}", f"is of {owner}, and the optimizer is {name}", "leave it out", "E1017"
                 )
     decay, betas = process[f"{section}.weight_decay"], process[f"{section}.betas"]
-    kind, usual = _KINDS.get(name, ("library", 0.0))
+    kind, usual = KINDS.get(name, ("library", 0.0))
     process.set("optim.optimizer.kind", kind, key)
     process.set("optim.optimizer.weight_decay", usual if decay is None else decay, f"{section}.weight_decay", key)
     if name in ("adam", "adam8bit", "adam8") and decay:
         process.refuse(f"{section}.weight_decay", "of Adam is part of its gradient, which is not supported",
                        "use adamw, or leave it out")  # fmt: skip
     if kind == "library":
-        process.set("optim.optimizer.class_name", _LIBRARIES[name], key)
+        process.set("optim.optimizer.class_name", LIBRARIES[name], key)
         process.set("optim.optimizer.options", _options(process, name, betas), key)
         return
     if betas is not None:
@@ -126,7 +126,7 @@ def _options(process: Keys, name: str, betas: Any) -> dict[str, Any]:
     """Arguments of a library's optimizer."""
     section = "train.optimizer_params"
     if name == "adafactor":
-        return {"betas": [None, 0.999], **{key: process[f"{section}.{key}"] for key in _OWN_KEYS[name]}}
+        return {"betas": [None, 0.999], **{key: process[f"{section}.{key}"] for key in OWN_KEYS[name]}}
     options: dict[str, Any] = {"betas": list(betas)} if betas else {}
     return options | ({"eps": _EPS} if name.startswith(("dadaptation", "ademamix")) and "lion" not in name else {})
 
@@ -205,8 +205,8 @@ def _set_accumulation(process: Keys) -> None:
 def set_objective(process: Keys, arch: Arch) -> None:
     """Sets the section `objective`."""
     loss = process.text("train.loss_type")
-    if loss in _LOSSES:
-        process.set("objective.loss", _LOSSES[loss], "train.loss_type")
+    if loss in LOSS_TYPES:
+        process.set("objective.loss", LOSS_TYPES[loss], "train.loss_type")
     else:
         process.refuse_until(LOSSES, "train.loss_type", "write mse or mae")
     bias = process.text("train.content_or_style")
@@ -246,11 +246,11 @@ def _set_noise_levels(process: Keys) -> None:
     if kind in _WEIGHTED:
         process.refuse_until(WEIGHTS, "train.timestep_type", "write sigmoid, linear or shift")
         return
-    if kind not in _DENSITIES:
-        known = (*_DENSITIES, *_WEIGHTED)
+    if kind not in DENSITIES:
+        known = (*DENSITIES, *_WEIGHTED)
         process.refuse("train.timestep_type", f"{kind} is not known", did_you_mean(kind, known), "E1017")
         return
-    values = {f"objective.flow.{name}": value for name, value in _DENSITIES[kind].items()}
+    values = {f"objective.flow.{name}": value for name, value in DENSITIES[kind].items()}
     for path, value in values.items():
         process.set(path, value, "train.timestep_type")
     first, last = process.integer("train.min_denoising_steps"), process.integer("train.max_denoising_steps")

@@ -15,6 +15,7 @@ from mezzotint.compat.ai_toolkit import _data, _model, _run, _train
 from mezzotint.compat.ai_toolkit._keys import Keys
 from mezzotint.compat.ai_toolkit._model_rows import DATASETS, MODEL
 from mezzotint.compat.ai_toolkit._rows import FLAGS, JOB, SAMPLES, TRAINING
+from mezzotint.compat.ai_toolkit._writing import WRITING
 from mezzotint.compat.kit import launchers, setting_files
 from mezzotint.compat.kit.dialect import Dialect, Draft, FileTable
 from mezzotint.compat.kit.launchers import ParsedCommand
@@ -172,4 +173,5 @@ DIALECT = Dialect(
         FileTable("config_file", "datasets:", DATASETS, at=(*_PROCESS, "datasets"), each="datasets"),
         FileTable("config_file", "samples:", SAMPLES, at=(*_PROCESS, "sample", "samples"), each="sample.samples"),
     ),
+    write=WRITING,
 )

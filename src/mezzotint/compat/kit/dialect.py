@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from mezzotint.compat.kit import launchers, reading, setting_files, tables
+from mezzotint.compat.kit import launchers, reading, setting_files, tables, writing
 from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.compat.kit.reading import Form, Parsed, Spec, Value
+from mezzotint.compat.kit.writing import Writing
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.settings.reading.translation import Launched, Note, Translation, flag_name
+from mezzotint.settings.reading.translation import Launched, Note, Translation, WrittenRecipe, flag_name
 from mezzotint.settings.reading.yaml_rules import KeyPath
+from mezzotint.settings.recipe import Recipe
 
 Outcome = Literal["mapped", "computed", "without effect", "refused", "waits"]
 
@@ -288,7 +290,7 @@ class Dialect:
     name. expand: parses a command that starts with a shell script of the trainer. tools: other programs of the project.
     accumulation: the flag of the number of micro-batches per optimizer step, "" if the trainer counts optimizer steps;
     division: text of the note about it, with {count}, {steps} and {times}. published_loss: the loss that a published
-    benchmark expects after 101 steps."""
+    benchmark expects after 101 steps. write: how recipes become its options, None if they do not."""
 
     name: str
     about: str
@@ -305,6 +307,7 @@ class Dialect:
     accumulation: str = ""
     division: str = ""
     published_loss: float | None = None
+    write: Writing | None = None
 
     def translate(self, arguments: Sequence[str], launched: Launched, *, ahead: bool = False) -> Translation:
         """Translates a foreign command line, with or without its launcher and script.
@@ -376,6 +379,13 @@ class Dialect:
         flags = {ours: f"--{row.flag}" for row in tool.rows for ours in row.to}
         names = {name.strip(): f"--{flag}" for flag in tool.files for name in draft.text(flag).split(",")}
         return translated, tuple(draft.notes), {name: flag for name, flag in names.items() if name} | flags
+
+    def write_recipe(self, recipe: Recipe, launched: Launched) -> WrittenRecipe:
+        """The trainer's own command and files for a recipe. Raises RecipeError E1026 for a recipe that it cannot run,
+        and for a dialect without `write`."""
+        if self.write is None:
+            raise RecipeError(f"recipes cannot be written for {self.name}; it is only read", code="E1026")
+        return writing.write_recipe(self, self.write, recipe, launched)
 
     def _apply_files(self, parsed: Parsed) -> tuple[dict[str, str], list[Row], list[tuple[str, str]]]:
         """Adds the values of settings files to those of the command line. Returns the file of each key, the rows of

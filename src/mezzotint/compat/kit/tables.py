@@ -1,10 +1,14 @@
-"""The files of a dialect's tables: their values, by flag."""
+"""The files of a dialect's tables: their values by flag, read and written."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from mezzotint.compat.kit import setting_files
 from mezzotint.compat.kit.reading import Parsed
@@ -15,6 +19,8 @@ from mezzotint.settings.reading.yaml_rules import KeyPath
 
 if TYPE_CHECKING:
     from mezzotint.compat.kit.dialect import FileTable, Row
+
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def read_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> list[Row]:
@@ -55,3 +61,38 @@ def _read_object(
     rows = [replace(one, flag=start + one.flag) for one in table.rows]
     files |= {one.flag: file.name for one in rows}
     return rows
+
+
+def write_tables(tables: Sequence[FileTable], values: Mapping[str, Any]) -> str:
+    """The YAML file of several tables, its keys in the order of their rows."""
+    tree: dict[str, Any] = {}
+    lists = {table.at: table for table in tables if table.each}
+    for table in tables:
+        if not table.each:
+            for row in table.rows:
+                place = (*table.at, *row.flag.split("."))
+                if place in lists:
+                    _put_entries(tree, lists[place], values)
+                elif table.prefix + row.flag in values:
+                    _put(tree, place, values[table.prefix + row.flag])
+    text: str = yaml.dump(tree, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+def _put_entries(tree: dict[str, Any], table: FileTable, values: Mapping[str, Any]) -> None:
+    for number in range(len(values)):
+        start = f"{table.prefix}{table.each}.{number}."
+        for row in table.rows:
+            if start + row.flag in values:
+                _put(tree, (*table.at, number, *row.flag.split(".")), values[start + row.flag])
+
+
+def _put(tree: Any, place: Sequence[str | int], value: Any) -> None:
+    """Sets a value in a tree of mappings and lists, which are created."""
+    for part, following in pairwise(place):
+        if isinstance(tree, list):
+            tree += [{} for _ in range(int(part) + 1 - len(tree))]
+            tree = tree[int(part)]
+        else:
+            tree = tree.setdefault(part, [] if isinstance(following, int) else {})
+    tree[place[-1]] = value

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mezzotint.settings.recipe import Recipe
+
 
 @dataclass(frozen=True, slots=True)
 class Launched:
@@ -44,6 +46,16 @@ class Translation:
     lines: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenRecipe:
+    """A recipe in another trainer's words. line: its command. files: the texts of the settings files that the command
+    names, by their names in it. notes: a sentence for each setting that is lost."""
+
+    line: tuple[str, ...]
+    files: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
 class Translator(Protocol):
     """`DIALECT` of a module in the group `mezzotint.dialects`, or the one with this name in its `DIALECTS`."""
 
@@ -74,6 +86,10 @@ class Translator(Protocol):
     ) -> tuple[list[str], tuple[Note, ...], dict[str, str]]:
         """The command line of another program of the trainer's project, as arguments of our command; notes; and the
         flag that each of our options, settings or file names comes from."""
+
+    def write_recipe(self, recipe: Recipe, launched: Launched) -> WrittenRecipe:
+        """The trainer's own command and files for a recipe. Raises RecipeError E1026 for a recipe that it cannot run,
+        and for a trainer whose files are only read."""
 
 
 def flag_name(flag: str, file: str) -> str:

@@ -18,6 +18,14 @@ _DTYPE = Option("--dtype=fp16", "fp32, fp16 or bf16; without it every tensor kee
 _BASE = Option("--base=MODEL", "of an adapter, the model that it is for: a folder, a file, or one that ships")
 _LAYOUT = Option("--layout=kohya", "of an adapter that is written: diffusers, kohya (A1111, Forge, ComfyUI) or comfy "
                  "(ComfyUI)", choices=("diffusers", "kohya", "comfy"))
+_TRANSLATE = (
+    AS,
+    Option("--to=NAME", "the trainer whose file or command line is printed for a recipe, as in `--as`; notes go to the "
+           "error stream"),
+    Option("--out=FILE", "with --to, the file to write, instead of printing it"),
+    _PROCESSES,
+    REPLACE,
+)
 _CHECK = (
     Option("--json", "one JSON document instead of the page"),
     Option("--all", "every setting, defaults included"),
@@ -145,15 +153,15 @@ COMMANDS: tuple[Command, ...] = (
         "mezzotint doctor recipe.yaml --json": "the data as this recipe uses them, for programs",
         "mezzotint doctor": "versions, devices, disk, and known incompatibilities",
     }, options=_DOCTOR),
-    Command("translate", "print the recipe for the command line of another trainer",
-            "--as NAME [--processes=N] -- THE LINE AS IT IS", {
+    Command("translate", "print the recipe for the command line of another trainer, or the other way round",
+            "--as NAME [--processes=N] -- THE LINE AS IT IS, or RECIPE [key=value …] --to=NAME", {
         f"mezzotint translate --as diffusers-sd -- {_OF_DIFFUSERS}":
             "the recipe, and a note for each flag that is not simply carried over",
-        f"mezzotint translate --as diffusers-sd --processes=8 -- {_OF_DIFFUSERS} --use_ema":
-            "as eight processes would share the batches",
         f"mezzotint translate --as diffusers-sd -- python train_text_to_image.py {_OF_DIFFUSERS} > recipe.yaml":
             "keeps it as a recipe; the launcher may stay",
-    }, options=(AS, _PROCESSES), names=(0, 0)),
+        "mezzotint translate style data.path=photos --to=ai-toolkit --out=style.yaml":
+            "a recipe as that trainer's file, and a note for each setting that it lacks",
+    }, options=_TRANSLATE),
     Command("bench", "measure how fast a recipe trains here, and what it costs", "RECIPE [key=value …]", {
         "mezzotint bench recipe.yaml": "images a second, memory, MFU; a plot of loss and step time",
         "mezzotint bench recipe.yaml --steps=30 --fast": "adds a row with everything that is faster",
