@@ -139,6 +139,15 @@ def _line(problem: Problem) -> str:
     return "default" if problem.is_default else "given"  # on the command line
 
 
+class NothingToDo(MezzotintError):
+    """The request needs no work, and the message says why. Exit status 0."""
+
+    exit_status = 0
+
+    def __str__(self) -> str:
+        return self.message
+
+
 class DatasetError(MezzotintError):
     """Images, clips or captions cannot be used."""
 

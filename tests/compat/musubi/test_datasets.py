@@ -67,6 +67,13 @@ def test_clips_have_their_frames() -> None:
     recipe(WAN, FILE)
 
 
+def test_caption_extension_decides_which_files_are_read() -> None:
+    assert data(ONE)["captions.extension"] == ".txt"
+    two = '[[datasets]]\nimage_directory = "b"\ncaption_extension = ".caption"\n'
+    assert [one["captions"]["extension"] for one in data(ONE + two)["sets"]] == [".txt", ".caption"]
+    recipe(WAN, FILE)
+
+
 @pytest.mark.parametrize("kind", ["image", "video"])
 def test_metadata_is_a_table_of_its_folder(kind: str) -> None:
     values = data(f'[general]\nresolution = 512\n[[datasets]]\n{kind}_jsonl_file = "x/metadata.jsonl"\n')

@@ -8,7 +8,7 @@ from musubi_commands import DATA, line, problems, recipe, settings
 from mezzotint.compat.musubi._rows import _GROUPS, ROWS, SCRIPTS_OF, has_option
 from mezzotint.compat.musubi._scripts import OTHER_SCRIPTS, SCRIPTS
 from mezzotint.compat.musubi.dialect import DIALECT
-from mezzotint.errors import RecipeError
+from mezzotint.errors import NothingToDo, RecipeError
 from mezzotint.settings.reading.translation import Launched
 
 
@@ -62,7 +62,7 @@ def test_command_without_script_is_told_the_names() -> None:
 @pytest.mark.parametrize("family", ["wan", "qwen_image", "zimage", "flux_2"])
 @pytest.mark.parametrize("step", ["cache_latents", "cache_text_encoder_outputs"])
 def test_cache_scripts_are_not_needed(family: str, step: str) -> None:
-    with pytest.raises(RecipeError, match="training does so itself here: leave this command out"):
+    with pytest.raises(NothingToDo, match="nothing to do; training fills its cache itself"):
         DIALECT.translate(["python", f"{family}_{step}.py", "--dataset_config=a.toml"], Launched())
 
 

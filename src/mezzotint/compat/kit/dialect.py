@@ -16,7 +16,7 @@ from mezzotint.compat.kit import launchers, reading, setting_files, tables, writ
 from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.compat.kit.reading import Form, Parsed, Spec, Value
 from mezzotint.compat.kit.writing import Writing
-from mezzotint.errors import Problem, RecipeError
+from mezzotint.errors import NothingToDo, Problem, RecipeError
 from mezzotint.settings.reading.translation import Launched, Note, Translation, WrittenRecipe, flag_name
 from mezzotint.settings.reading.yaml_rules import KeyPath
 from mezzotint.settings.recipe import Recipe
@@ -284,7 +284,8 @@ class Tool:
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """The command lines of another trainer. name: as in `--as NAME`. scripts: the files that start it. other_scripts:
-    scripts of the same project that this dialect does not read, with what they do. compute: sets what depends on
+    scripts of the same project that this dialect does not read, with what they do. needless: scripts of steps that
+    Mezzotint does not need, with the reason. compute: sets what depends on
     several flags, and adds notes. verb: Mezzotint's command. config: the flag of a settings file whose keys are flags;
     the command line overrides it. flat_config: the names of its sections do not matter. tables: other files that flags
     name. expand: parses a command that starts with a shell script of the trainer. tools: other programs of the project.
@@ -298,6 +299,7 @@ class Dialect:
     compute: Callable[[Draft], None]
     scripts: tuple[str, ...] = ()
     other_scripts: Mapping[str, str] = empty_mapping()
+    needless: Mapping[str, str] = empty_mapping()
     verb: str = "train"
     config: str = ""
     flat_config: bool = False
@@ -316,12 +318,15 @@ class Dialect:
         translate a launcher of several processes as if they were running, and return the commands to type.
 
         Raises RecipeError with all problems, in terms of the foreign flags: E1016 unknown flags, E1017 values, E1018
-        unsupported options, E1019 a launcher of several processes, with the command to type.
+        unsupported options, E1019 a launcher of several processes, with the command to type. Raises NothingToDo for a
+        script of `needless`.
         """
         cleaned, notes = reading.drop_continuation_signs(arguments)
         command = (self.expand(cleaned) if self.expand else None) or launchers.strip_launcher(cleaned, self.scripts)
         if command.tool == "bash" and command.problems:
             raise RecipeError(f"the line of {self.name}", problems=command.problems)
+        if command.script in self.needless:
+            raise NothingToDo(f"{command.script}: nothing to do; {self.needless[command.script]}")
         if command.script in self.other_scripts:
             message = f"{command.script} {self.other_scripts[command.script]}"
             raise RecipeError(f"--as {self.name} reads commands of {self.scripts[0]}; {message}", code="E1018")

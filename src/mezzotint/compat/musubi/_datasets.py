@@ -66,6 +66,7 @@ def _read_set(draft: Draft, contents: SetsFile, one: TrainingSet) -> dict[str, A
             contents.add(one.sources[key], f"must be 1 or more, got {one.integer(key)}")
     return {
         "path": _path(contents, one),
+        **({"captions.extension": one.text("caption_extension")} if one.source.endswith("directory") else {}),
         "repeats": float(one.integer("num_repeats")),
         "batch_size": one.integer("batch_size") * draft.launched.processes,
         **_sizes(draft, contents, one),

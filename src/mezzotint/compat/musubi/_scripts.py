@@ -39,7 +39,6 @@ _MODELS = {
     "flux_kontext": "FLUX.1 Kontext", "fpack": "FramePack", "hidream_o1": "HiDream-O1", "hv": "HunyuanVideo",
     "hv_1_5": "HunyuanVideo 1.5", "ideogram4": "Ideogram 4", "kandinsky5": "Kandinsky 5", "krea2": "Krea 2",
 }  # fmt: skip
-_CACHE = "only fills a cache; training does so itself here: leave this command out, and start with the training script"
 _KONTEXT_LIKE = ("cache_latents", "cache_text_encoder_outputs")
 
 OTHER_SCRIPTS = {
@@ -50,8 +49,6 @@ OTHER_SCRIPTS = {
     **{f"{short}_{step}.py": f"encodes data for {name}, which Mezzotint does not support"
        for short, name in _MODELS.items() if short not in ("hidream_o1", "hv") for step in _KONTEXT_LIKE},
     **{f"{step}.py": "encodes data for HunyuanVideo, which Mezzotint does not support" for step in _KONTEXT_LIKE},
-    **{f"{family}_{step}.py": _CACHE
-       for family in ("wan", "qwen_image", "zimage", "flux_2") for step in _KONTEXT_LIKE},
     "hidream_o1_cache_pixel.py": "encodes data for HiDream-O1, which Mezzotint does not support",
     "hidream_o1_cache_text_encoder_outputs.py": "encodes data for HiDream-O1, which Mezzotint does not support",
     "flux_2_train_network_self_flow.py": "trains FLUX.2 with Self-Flow, which Mezzotint does not support",
@@ -63,3 +60,10 @@ OTHER_SCRIPTS = {
     "caption_images_by_qwen_vl.py": "writes captions, which Mezzotint does not",
 }  # fmt: skip
 """What the project's other scripts do, by file."""
+
+NEEDLESS = {
+    f"{family}_{step}.py": "training fills its cache itself, and encodes only what is new or changed"
+    for family in ("wan", "qwen_image", "zimage", "flux_2")
+    for step in _KONTEXT_LIKE
+}
+"""Scripts that Mezzotint does not need, by file."""

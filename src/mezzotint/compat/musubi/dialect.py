@@ -12,7 +12,7 @@ from mezzotint.compat.kit.dialect import Dialect, Draft
 from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.compat.musubi import _datasets, _model, _objective, _optim, _prompts, _run
 from mezzotint.compat.musubi._rows import ROWS, SCRIPTS_OF, has_option
-from mezzotint.compat.musubi._scripts import OTHER_SCRIPTS, SCRIPTS, TrainingScript
+from mezzotint.compat.musubi._scripts import NEEDLESS, OTHER_SCRIPTS, SCRIPTS, TrainingScript
 
 
 def parse_command(arguments: Sequence[str]) -> ParsedCommand:
@@ -57,6 +57,7 @@ DIALECT = Dialect(
     compute=compute,
     scripts=tuple(f"{name}.py" for name in SCRIPTS),
     other_scripts=OTHER_SCRIPTS,
+    needless=NEEDLESS,
     config="config_file",
     flat_config=True,
     expand=parse_command,

@@ -23,7 +23,9 @@ num_repeats = 2
 """
 
 
-def test_lora_of_two_steps_is_in_the_output_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lora_of_two_steps_is_in_the_output_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("images").mkdir()
     for number in range(3):
@@ -31,6 +33,11 @@ def test_lora_of_two_steps_is_in_the_output_folder(tmp_path: Path, monkeypatch: 
         Path(f"images/000{number}.txt").write_text(f"shape {number}", "utf-8")
     Path("data.toml").write_text(DATA, "utf-8")
     Path("fox.toml").write_text('[a]\nnetwork_dim = 2\nlearning_rate = 1e-3\n[b]\noutput_name = "fox"\n', "utf-8")
+    cached = ["python", "src/musubi_tuner/wan_cache_latents.py", "--dataset_config=data.toml", "--vae=wan_vae.pth"]
+    for command in ("train", "check", "translate"):
+        assert main([command, "--as", "musubi", "--", *cached]) == 0
+    assert "wan_cache_latents.py: nothing to do" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.toml", "fox.toml", "images"]
     line = [
         "accelerate", "launch", "--mixed_precision", "bf16", "src/musubi_tuner/wan_train_network.py", "--dit=tiny-wan",
         "--task=t2v-1.3B", "--dataset_config=data.toml", "--network_module=networks.lora_wan", "--config_file=fox",
