@@ -313,6 +313,7 @@ NAMED = {
     }),
     "formats": (("data/formats",), {
         "adapters/files.py": _LORA_FILES,
+        "adapters/trainers.py": _LORA_FILES,
         "adapters/writing.py": _LORA_FILES,
         "api/datasets.py": "the format in which data sets of Python objects are written",
         "board/reading/data_sets.py": "the format of a folder of clips that no recipe names",
@@ -323,7 +324,6 @@ NAMED = {
         "tasks/reading/commands.py": _LORA_FILES,
         "tasks/train/exports.py": _LORA_FILES,
         "tasks/weights/adapter_files.py": _LORA_FILES,
-        "tasks/weights/args.py": _LORA_FILES,
         "weights/single_file/extras.py": "a key of its own JSON",
     }),
     "optimizers": (("settings/optimizers",), {

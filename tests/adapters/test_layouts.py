@@ -13,12 +13,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mezzotint import registry
-from mezzotint.adapters import files, readers, targets, writing
+from mezzotint.adapters import files, readers, targets, trainers, writing
 from mezzotint.adapters.files import Adapter, Layout
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule
 from mezzotint.adapters.names import LayerName, LayerNames
+from mezzotint.adapters.trainers import find_spelling
 from mezzotint.errors import WeightsError
 from mezzotint.settings.families.base import family_spec
+from mezzotint.tasks.reading.commands import COMMANDS
 from mezzotint.weights.folder import components
 from mezzotint.weights.single_file import original
 from support.flow_sizes import FULL
@@ -108,6 +110,47 @@ def test_adapter_in_any_layout_changes_the_same_weights(family: str, kind: str, 
         assert back.notes == ()
         assert_same_change(adapter, back, names)
         assert {m.scale for m in back.modules.values()} == {m.scale for m in adapter.modules.values()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("trainer", trainers.load())
+def test_adapter_in_the_names_of_a_trainer_changes_the_same_weights(trainer: str, family: str, tmp_path: Path) -> None:
+    names, adapter, file = names_of(family), adapter_for(family, "lora"), tmp_path / "a.safetensors"
+    spelling = find_spelling(trainer, family)
+    writing.write(adapter, file, names, spelling)
+    assert_same_change(adapter, files.read(file, names, tmp_path), names)
+    tensors = load_file(file)
+    stored = names.denoisers[0] if family in ("sd", "sdxl") else "transformer"
+    starts = {"kohya": "lora_unet_", "comfy": "diffusion_model.", "diffusers": f"{stored}."}
+    own = spelling.prefix or starts[spelling.layout]
+    assert all(name.startswith((own, "lora_te", "text_encoder")) for name in tensors)
+    assert any(name.endswith(".alpha") for name in tensors) == (spelling.layout == "kohya")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "family", "name"),
+    [
+        ("ai-toolkit", "sdxl", "lora_unet_middle_block_1_transformer_blocks_0_attn1_to_q.lora_down.weight"),
+        ("ai-toolkit", "flux", "transformer.transformer_blocks.0.attn.to_q.lora_A.weight"),
+        ("ai-toolkit", "flux2", "diffusion_model.double_blocks.0.img_attn.qkv.lora_A.weight"),
+        ("ai-toolkit", "wan", "diffusion_model.blocks.0.self_attn.q.lora_A.weight"),
+        ("ai-toolkit", "z-image", "diffusion_model.layers.0.attention.to_q.lora_A.weight"),
+        ("ai-toolkit", "qwen-image", "diffusion_model.transformer_blocks.0.attn.to_out.0.lora_A.weight"),
+        ("musubi", "wan", "lora_unet_blocks_0_self_attn_q.lora_down.weight"),
+        ("onetrainer", "flux", "lora_transformer_single_transformer_blocks_0_attn_to_k.lora_down.weight"),
+        ("simpletuner", "z-image", "transformer.layers.0.attention.to_q.lora_A.weight"),
+    ],
+)
+def test_names_are_those_of_the_trainer(trainer: str, family: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.safetensors"
+    writing.write(adapter_for(family, "lora"), file, names_of(family), find_spelling(trainer, family))
+    assert name in load_file(file)
+
+
+def test_command_line_offers_every_trainer() -> None:
+    [convert] = (command for command in COMMANDS if command.name == "convert")
+    [option] = (one for one in convert.options if one.name == "--layout")
+    assert {*option.choices} == {*LAYOUTS, *trainers.load()}
 
 
 @pytest.mark.parametrize(("family", "kind"), COMBINATIONS)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -25,6 +25,7 @@ from mezzotint.adapters import fused
 from mezzotint.adapters.files import ALPHA_KEY, DENOISER_KEY, HIGH_NOISE, LOW_NOISE, SETTINGS_KEY, Adapter, Layout
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule
 from mezzotint.adapters.names import LayerName, LayerNames, OriginalLayer
+from mezzotint.adapters.trainers import Spelling
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import tensor_files
 
@@ -46,7 +47,7 @@ def write(
     adapter: Adapter,
     path: Path,
     names: LayerNames,
-    layout: Layout,
+    layout: Layout | Spelling,
     *,
     metadata: Mapping[str, str] | None = None,
     dtype: torch.dtype | None = None,
@@ -55,15 +56,21 @@ def write(
     """Writes an adapter in a layout. An adapter for two denoisers becomes two files, with names ending in `_high_noise`
     and `_low_noise`.
 
-    names: layers of its model. metadata: further header entries. dtype: of the tensors; None keeps their dtypes. seal:
-    see `tensor_files.write`. Raises WeightsError E1435 for an adapter that the layout cannot represent, and what
-    `tensor_files.write` raises.
+    names: layers of its model. layout: by name, or as another trainer spells it. metadata: further header entries.
+    dtype: of the tensors; None keeps their dtypes. seal: see `tensor_files.write`. Raises WeightsError E1435 for an
+    adapter that the layout cannot represent, and what `tensor_files.write` raises.
     """
-    written, notes = [], list(_warnings(adapter, layout))
+    spelling = layout if isinstance(layout, Spelling) else Spelling(layout)
+    if spelling.joins_fused:
+        names = replace(names, has_split_names=False)
+    if spelling.uses_diffusers_paths:
+        names = replace(names, originals={}, swapped=frozenset())
+    written, notes = [], list(_warnings(adapter, spelling.layout))
     for denoiser, file in files_for(adapter, path, names).items():
         others = set(names.denoisers) - {denoiser}
         modules = {layer: m for layer, m in adapter.modules.items() if layer.component not in others}
-        tensors, header = _tensors(Adapter(modules), file, names, layout, denoiser)
+        tensors, header = _tensors(Adapter(modules), file, names, spelling.layout, denoiser)
+        tensors = _respell(tensors, spelling)
         if dtype is not None:  # alphas stay exact
             tensors = {n: t if n.endswith(".alpha") else t.to(dtype) for n, t in tensors.items()}
         if len(names.denoisers) > 1:
@@ -95,6 +102,21 @@ def _tensors(
         case "comfy":
             tensors, header = comfy_tensors(adapter, names, file), {}
     return tensors, header
+
+
+def _respell(tensors: dict[str, Tensor], spelling: Spelling) -> dict[str, Tensor]:
+    """The tensors of a layout with another prefix of the denoiser, and with the strength in `lora_B` if asked for."""
+    if not spelling.has_alpha:
+        for name in [name for name in tensors if name.endswith(".lora_B.weight")]:
+            stem = name.removesuffix(".lora_B.weight")
+            alpha, rank = float(tensors.pop(f"{stem}.alpha")), tensors[f"{stem}.lora_A.weight"].shape[0]
+            tensors[name] = _scale(tensors[name], alpha / rank)
+    own = {"diffusers": "transformer.", "kohya": "lora_unet_", "comfy": "diffusion_model."}[spelling.layout]
+    if not spelling.prefix:
+        return tensors
+    return {
+        spelling.prefix + name.removeprefix(own) if name.startswith(own) else name: t for name, t in tensors.items()
+    }
 
 
 # --- kohya and ComfyUI ------------------------------------------------------------------------------------------------

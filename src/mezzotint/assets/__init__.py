@@ -15,5 +15,8 @@ MODELS = ASSETS / "models"
 ADAPTER_READERS = ASSETS / "adapter_readers.toml"
 """Names of layers that programs accept in adapter files."""
 
+TRAINER_LAYOUTS = ASSETS / "trainer_layouts.toml"
+"""How other trainers name the tensors of their adapters."""
+
 DATA = ASSETS / "data"
 """Shipped data sets, a folder each; `data.path` may be its name."""

@@ -388,7 +388,7 @@ def test_unconvertible_adapters_are_refused_with_message(tmp_path: Path, capsys:
         ([loha, out, base, "--layout=diffusers"], "E1435", "does not support LoHa"),
         ([lora, out], "E1406", "a LoRA adapter; to sample with it: mezzotint sample MODEL --adapter=FILE"),
         ([folder, out], "E1406", uses),
-        ([lora, out, base], "E1012", "add --layout=diffusers, --layout=kohya or --layout=comfy"),
+        ([lora, out, base], "E1012", "add --layout, such as --layout=kohya"),
         ([lora, tmp_path / "a", base, "--layout=kohya"], "E1012", "a name that ends in .safetensors"),
         ([lora, out, "--layout=kohya"], "E1441", "add --base=MODEL"),
         (

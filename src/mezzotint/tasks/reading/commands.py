@@ -16,8 +16,10 @@ _TYPES = ("fp32", "fp16", "bf16")
 _PROCESSES = Option("--processes=N", "as N processes would share the batches")
 _DTYPE = Option("--dtype=fp16", "fp32, fp16 or bf16; without it every tensor keeps its type", choices=_TYPES)
 _BASE = Option("--base=MODEL", "of an adapter, the model that it is for: a folder, a file, or one that ships")
-_LAYOUT = Option("--layout=kohya", "of an adapter that is written: diffusers, kohya (A1111, Forge, ComfyUI) or comfy "
-                 "(ComfyUI)", choices=("diffusers", "kohya", "comfy"))
+_LAYOUT = Option("--layout=kohya", "of an adapter that is written: diffusers, kohya (A1111, Forge, ComfyUI), comfy "
+                 "(ComfyUI), or a trainer's own: ai-toolkit, diffusion-pipe, musubi, onetrainer or simpletuner",
+                 choices=("diffusers", "kohya", "comfy", "ai-toolkit", "diffusion-pipe", "musubi", "onetrainer",
+                          "simpletuner"))
 _TRANSLATE = (
     AS,
     Option("--to=NAME", "the trainer whose file or command line is printed for a recipe, as in `--as`; notes go to the "

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from mezzotint.adapters.extraction import RankRule, Remainder
 from mezzotint.adapters.files import Adapter, Layout
 from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.adapters.networks import file_weights
+from mezzotint.adapters.trainers import find_spelling
 from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
@@ -198,9 +199,9 @@ def target(line: CommandLine) -> Path:
     return path
 
 
-def layout(line: CommandLine, otherwise: Layout) -> Layout:
+def layout(line: CommandLine, otherwise: Layout) -> str:
     """The value of `--layout`, or `otherwise`."""
-    return cast("Layout | None", line.get("--layout")) or otherwise
+    return line.get("--layout") or otherwise
 
 
 def usual_layout(base: BaseModel) -> Layout:
@@ -209,13 +210,14 @@ def usual_layout(base: BaseModel) -> Layout:
 
 
 def write(
-    path: Path, adapter: Adapter, base: BaseModel, layout: Layout, *, dtype: DTypeName | None = None,
+    path: Path, adapter: Adapter, base: BaseModel, layout: str, *, dtype: DTypeName | None = None,
     before: Mapping[str, str] | None = None, fingerprints: Mapping[str, str] | None = None, replaces: bool = False,
 ) -> Iterator[str]:  # fmt: skip
     """Writes an adapter; yields lines that report the result.
 
-    before: metadata to keep, such as those of the source file. fingerprints: of the base. replaces: whether to
-    overwrite the files of two denoisers, whose names derive from `path`. Raises as `writing.write`, WeightsError E1410.
+    layout: the value of `--layout`. before: metadata to keep, such as those of the source file. fingerprints: of the
+    base. replaces: whether to overwrite the files of two denoisers, whose names derive from `path`. Raises as
+    `writing.write`, WeightsError E1410.
     """
     description = base.model_files.description(path.stem)
     metadata = header.entries(adapter, AdapterSettings(), fingerprints or {}, description, {"output_name": path.stem})
@@ -224,8 +226,9 @@ def write(
     for file in writing.files_for(adapter, path, base.names).values():
         if file != path:
             durable.refuse_taken(file, replaces=replaces)
+    spelling = find_spelling(layout, base.settings.family)
     written = writing.write(
-        adapter, path, base.names, layout, metadata=metadata, dtype=kind,
+        adapter, path, base.names, spelling, metadata=metadata, dtype=kind,
         seal=modelspec.seal if modelspec.is_open(metadata) else None,
     )  # fmt: skip
     parts = ", ".join(f"{len(adapter.of(component))} of {component}" for component in adapter.components)

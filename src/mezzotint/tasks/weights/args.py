@@ -35,7 +35,7 @@ class ConvertArgs:
     config: Path | None = None
     store: Path | None = None
     base: Path | None = None
-    layout: Literal["diffusers", "kohya", "comfy"] | None = None
+    layout: str | None = None
     replaces: bool = False
     part: str = ""
 
@@ -52,7 +52,7 @@ def parse(arguments: Sequence[str]) -> ConvertArgs:
         cast('Literal["epsilon", "v"] | None', line.get("--prediction")),
         config(line),
         base=line.get_path("--base"),
-        layout=cast('Literal["diffusers", "kohya", "comfy"] | None', line.get("--layout")),
+        layout=line.get("--layout"),
         replaces=REPLACE.name in line,
         part=line.get("--part") or "",
     )

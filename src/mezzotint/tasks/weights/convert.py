@@ -65,7 +65,7 @@ def _convert_adapter(args: ConvertArgs) -> Iterator[str]:
     assert args.store is not None
     if args.layout is None or args.destination.suffix != ".safetensors":
         raise RecipeError(
-            "mezzotint convert: --base is for adapters; add --layout=diffusers, --layout=kohya or --layout=comfy, and "
+            "mezzotint convert: --base is for adapters; add --layout, such as --layout=kohya, and "
             "use a name that ends in .safetensors",
             code="E1012",
         )

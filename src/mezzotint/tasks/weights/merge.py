@@ -13,14 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.adapters import files, merging
 from mezzotint.adapters.applying import AdaptedMerge, AppliedAdapter
-from mezzotint.adapters.files import Layout
 from mezzotint.adapters.names import LayerNames
 from mezzotint.assets import MODELS
 from mezzotint.diffusion.flow_objective import objective_of
@@ -59,7 +57,7 @@ class MergeArgs:
     config: Path | None = None
     report: Path | None = None
     base: Path | None = None
-    layout: Layout | None = None
+    layout: str | None = None
     replaces: bool = False
 
 
@@ -224,7 +222,7 @@ def parse(arguments: Sequence[str]) -> MergeArgs:
         config(line),
         line.get_path("--report"),
         line.get_path("--base"),
-        cast("Layout | None", line.get("--layout")),
+        line.get("--layout"),
         REPLACE.name in line,
     )
 
