@@ -37,7 +37,7 @@ from mezzotint.assets import ASSETS as assets
 from mezzotint.cli import main
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.training.checkpoints import state
-from mezzotint.weights.files import _unpickling, pickled
+from mezzotint.weights.files import pickled, unpickling
 from support import browsers
 from support.forked import exit_status, fork, free_port, import_all, import_networks, variables
 
@@ -92,10 +92,10 @@ def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(line: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
-            status = _unpickling.main(list(line[3:]))  # without the interpreter, its flag and the program
+            status = unpickling.main(list(line[3:]))  # without the interpreter, its flag and the program
         return subprocess.CompletedProcess(line, status, output.getvalue(), "")
 
-    monkeypatch.setattr(_unpickling, "_drop_privileges", lambda *_: None)
+    monkeypatch.setattr(unpickling, "_drop_privileges", lambda *_: None)
     replacement = SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr(pickled, "subprocess", replacement)
 

@@ -37,7 +37,7 @@ from mezzotint.tasks import cp, explain, ls, schema
 from mezzotint.tasks.reading import foreign
 from mezzotint.tasks.reading.command_line import parse
 from mezzotint.tasks.reading.commands import COMMANDS, Command
-from mezzotint.tasks.sample import _args as sample_args
+from mezzotint.tasks.sample import args as sample_args
 from mezzotint.tasks.weights import adapter_files, merge
 from mezzotint.tasks.weights import args as convert_args
 from mezzotint.training.callbacks.metrics_log import MetricsLog

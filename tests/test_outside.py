@@ -24,7 +24,7 @@ from mezzotint.sampling import prompt_file
 from mezzotint.settings.reading.read import read as read_recipe
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.tasks.sample._plan import resolve_source
+from mezzotint.tasks.sample.plan import resolve_source
 from mezzotint.tasks.train.resume import choose
 from mezzotint.training.callbacks import metrics_log
 from mezzotint.training.checkpoints import state

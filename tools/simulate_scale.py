@@ -33,7 +33,7 @@ import torch
 import torch.distributed as dist
 from PIL import Image
 
-from mezzotint.data.cache import _shards, store
+from mezzotint.data.cache import shard_files, store
 from mezzotint.data.cache.entries import LatentCache, LatentLayout
 from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -190,12 +190,12 @@ def fill_in_name(catalogue: Catalogue, settings: DataSettings, latents: LatentCa
 def name_entries(entries: Store, addresses: Any) -> None:
     """Shards of rows of zeros under addresses, (n, 32): holes in files, which take no room."""
     entries.folder.mkdir(parents=True, exist_ok=True)
-    factors = _shards.checksum_factors(8)
+    factors = shard_files.checksum_factors(8)
     for start in range(0, len(addresses), SHARD_ROWS):
         some = addresses[start : start + SHARD_ROWS]
-        sums = _shards.checksums(some, np.zeros((len(some), 8), np.uint8), factors)  # whatever zeros there are
+        sums = shard_files.checksums(some, np.zeros((len(some), 8), np.uint8), factors)  # whatever zeros there are
         place = entries.folder / os.urandom(8).hex()
-        place.with_suffix(".index").write_bytes(_shards.records_of(some, np.arange(len(some)), sums).tobytes())
+        place.with_suffix(".index").write_bytes(shard_files.records_of(some, np.arange(len(some)), sums).tobytes())
         with place.with_suffix(".rows").open("wb") as file:
             file.truncate(len(some) * entries.row_bytes)
 

@@ -20,7 +20,7 @@ from mezzotint.diffusion import noise
 from mezzotint.families.base import Encodes, ModelFamily
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
-from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
+from mezzotint.tasks.cache.filling import CacheSummary, Worker, fill
 
 SIZES = [(32, 32), (40, 40), (64, 32), (32, 64), (48, 40), (33, 50)]
 

@@ -34,7 +34,7 @@ from mezzotint.shapes import Size, cover
 from mezzotint.stages import Placement
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import inventory
-from mezzotint.tasks.cache._filling import Worker, fill
+from mezzotint.tasks.cache.filling import Worker, fill
 from mezzotint.tasks.reading.arguments import parse
 
 ROUNDS = 3

@@ -29,7 +29,7 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
-from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
+from mezzotint.tasks.cache.filling import CacheSummary, Worker, fill
 from support.clip_folders import write_images
 from support.loading import open_loader
 

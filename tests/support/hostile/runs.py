@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mezzotint.data.cache import _shards, store
+from mezzotint.data.cache import shard_files, store
 from support.hostile import seeds
 from support.hostile.entry import Entry, Make, file
 from support.hostile.models import canary
@@ -175,7 +175,7 @@ def _cache(id_: str, fault: str, change: Callable[[Path, Path], object], expecte
 
 
 def _record(row: int) -> bytes:
-    records = _shards.records_of(np.full((1, 32), 9, np.uint8), np.array([row]), np.array([1], np.uint64))
+    records = shard_files.records_of(np.full((1, 32), 9, np.uint8), np.array([row]), np.array([1], np.uint64))
     return bytes(records.tobytes())
 
 

@@ -19,7 +19,7 @@ from mezzotint.families.sd import Family
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _encoding
-from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
+from mezzotint.tasks.cache.filling import CacheSummary, Worker, fill
 from mezzotint.tasks.cache.inventory import latent_entries, text_entries
 from support.cache_filling import data, filled, write_images
 

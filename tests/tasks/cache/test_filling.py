@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mezzotint import draws, fault_injection, outside
 from mezzotint.data.buckets import buckets
-from mezzotint.data.cache import _shards
+from mezzotint.data.cache import shard_files
 from mezzotint.data.cache.entries import Caches, LatentCache, TextCache
 from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -27,8 +27,8 @@ from mezzotint.errors import CacheError, DatasetError
 from mezzotint.families.base import ModelFamily, posterior_sample
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.data import DataSettings
-from mezzotint.tasks.cache import _filling
-from mezzotint.tasks.cache._filling import Worker, fill
+from mezzotint.tasks.cache import filling
+from mezzotint.tasks.cache.filling import Worker, fill
 from mezzotint.tasks.cache.inventory import latent_entries
 from support.cache_filling import Encoder, Filled, data, filled, paint, write_images
 from support.loading import open_loader
@@ -300,7 +300,7 @@ def _in_processes(*jobs: Callable[[], None]) -> list[int | None]:
     [("cache.encode@3:kill", 2), ("cache.append@3:kill", 2), ("cache.commit@1:kill", 1), ("cache.commit@3:kill", 3)],
 )
 def test_kill_loses_only_unfinished_entries(root: Path, fault: str, left: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shards, "SYNC_BYTES", 1)
+    monkeypatch.setattr(shard_files, "SYNC_BYTES", 1)
     out = multiprocessing.get_context("fork").SimpleQueue()
     assert _in_processes(lambda: _fill_and_report(root, fault, out)) == [-signal.SIGKILL]
     again = filled(root)
@@ -317,7 +317,7 @@ def test_kill_loses_only_unfinished_entries(root: Path, fault: str, left: int, m
 def test_filling_reopens_only_shards_that_have_grown(root: Path, monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
     write_images(root / "images", [(32, 32)] * shards)
     monkeypatch.setattr(Store.__init__, "__kwdefaults__", {"shard_bytes": 1})  # of one row each
-    monkeypatch.setattr(_filling, "_PIXELS_PER_BATCH", 1)
+    monkeypatch.setattr(filling, "_PIXELS_PER_BATCH", 1)
     opens: list[Path] = []
     true = outside.open_plain
     monkeypatch.setattr(outside, "open_plain", lambda path, **named: opens.append(path) or true(path, **named))

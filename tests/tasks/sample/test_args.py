@@ -9,7 +9,7 @@ import pytest
 
 from mezzotint.errors import RecipeError
 from mezzotint.sampling.prompt_file import Line, read_line
-from mezzotint.tasks.sample._args import parse
+from mezzotint.tasks.sample.args import parse
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from mezzotint.tasks.sample._args import parse
     ],
 )
 def test_sample_accepts_option_names_of_user_interfaces(words: list[str], values: dict[str, Any]) -> None:
-    from mezzotint.tasks.sample._args import parse
+    from mezzotint.tasks.sample.args import parse
 
     args = parse(["model", "--prompt=x", *words])
     assert {name: getattr(args, name) for name in values} == values

@@ -19,7 +19,7 @@ from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import _model
 from mezzotint.tasks.sample import sample as verb
-from mezzotint.tasks.sample._plan import resolve_source
+from mezzotint.tasks.sample.plan import resolve_source
 from support.sample_command import FOLDER, QUICK, draw, drawn
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files import _unpickling, pickled
+from mezzotint.weights.files import pickled, unpickling
 from support.forked import exit_status
 from support.pickles import Canary, Save, save_legacy, save_raw, save_zip
 
@@ -92,7 +92,7 @@ def run_restricted(statement: str, tmp_path: Path) -> tuple[int, str]:
     child = os.fork()
     if not child:
         os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
-        _unpickling._drop_privileges(str(tmp_path / "target"), 1 << 30, 60, 100)
+        unpickling._drop_privileges(str(tmp_path / "target"), 1 << 30, 60, 100)
         try:
             exec(statement)
         finally:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import durable
-from mezzotint.data.cache._shards import Covered
+from mezzotint.data.cache.shard_files import Covered
 from mezzotint.data.files import columns
 from mezzotint.errors import StorageError
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import durable
-from mezzotint.data.cache._shards import ORIGIN
+from mezzotint.data.cache.shard_files import ORIGIN
 from mezzotint.data.files import columns, remote
 from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.memo import Memo

@@ -1,6 +1,6 @@
 """A content-addressed store of fixed-size rows on disk: arrays by 32-byte address, independent of any encoder.
 
-One store has rows of one shape and dtype. Rows are in shards (`_shards.py`) and are read by memory map directly into
+One store has rows of one shape and dtype. Rows are in shards (`shard_files`) and are read by memory map directly into
 the batch. Several processes may read and append at once, each to its own shard. A row is compared with its checksum
 when a process first reads it; a damaged one counts as missing from then on, in all processes, and is encoded again.
 Deleting or moving the folder is always safe.
@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mezzotint import durable, outside
-from mezzotint.data.cache import _order, _shards
+from mezzotint.data.cache import _order, shard_files
 from mezzotint.data.cache._entry_table import BAD, GOOD, UNKNOWN, EntryTable
-from mezzotint.data.cache._shards import RemoteShard, Shard, ShardWriter, checksum_factors, checksums, shard_at
+from mezzotint.data.cache.shard_files import RemoteShard, Shard, ShardWriter, checksum_factors, checksums, shard_at
 from mezzotint.errors import CacheError, StorageError
 
 Dtype = Literal["fp32", "fp16", "bf16"]
@@ -223,7 +223,7 @@ class Store:
             return
         if changed != self._listed:
             listed = {shard.name for shard in self._shards}
-            names = [name for name in _shards.names_in(self.folder) if name not in listed]
+            names = [name for name in shard_files.names_in(self.folder) if name not in listed]
             shards = [shard_at(self.folder, name, self.row_bytes) for name in names]
             self._shards += shards
             self._table.reserve(sum(shard.count_unread() for shard in shards))
@@ -237,7 +237,7 @@ class Store:
             try:
                 writer.close()
             except OSError as error:
-                raise write_error(self.folder, error, _shards.SYNC_BYTES) from error
+                raise write_error(self.folder, error, shard_files.SYNC_BYTES) from error
 
     @property
     def bytes_on_disk(self) -> int:
@@ -273,7 +273,7 @@ class Store:
             self.close_writer()
         if self._writer is None:
             durable.make_folders(self.folder)
-            self._writer = _shards.open_writer(self.folder, self.row_bytes, self._shard_bytes)
+            self._writer = shard_files.open_writer(self.folder, self.row_bytes, self._shard_bytes)
             self.refresh()
         return next(i for i, shard in enumerate(self._shards) if shard.name == self._writer.name)
 

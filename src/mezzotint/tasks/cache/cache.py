@@ -20,7 +20,7 @@ from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import carrying, class_images, inventory, text_files
-from mezzotint.tasks.cache._filling import VERIFIED_BYTES, Worker, fill
+from mezzotint.tasks.cache.filling import VERIFIED_BYTES, Worker, fill
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.weights.model_files import ModelFiles

@@ -1,5 +1,5 @@
 """Imports latents and texts that another program has encoded (`data/files/encoded.py`) into a cache. Only the model's
-scaling of latents is computed. `_filling.py` uses this instead of the encoders.
+scaling of latents is computed. `filling.py` uses this instead of the encoders.
 """
 
 from __future__ import annotations

@@ -27,9 +27,10 @@ from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.prompts import cleaning
-from mezzotint.tasks.sample._args import SampleArgs, Weights
 from mezzotint.tasks.sample._model import ModelSource, SampledModel, find_model_source, open_model
-from mezzotint.tasks.sample._plan import (
+from mezzotint.tasks.sample._stages import generate_images, size_of
+from mezzotint.tasks.sample.args import SampleArgs, Weights
+from mezzotint.tasks.sample.plan import (
     CONTACT,
     ELSEWHERE,
     PlannedImage,
@@ -39,7 +40,6 @@ from mezzotint.tasks.sample._plan import (
     refuse_sides,
     refuse_taken,
 )
-from mezzotint.tasks.sample._stages import generate_images, size_of
 from mezzotint.weights.files import learned_tokens
 
 _TILE = 384  # pixels of an image's longer side on a contact sheet

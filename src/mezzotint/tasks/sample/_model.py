@@ -32,8 +32,8 @@ from mezzotint.settings.sections.tokens import PART
 from mezzotint.tasks import description_notes, holding
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.reading.continuing import folder_of
-from mezzotint.tasks.sample._args import Weights
-from mezzotint.tasks.sample._plan import SampleSource
+from mezzotint.tasks.sample.args import Weights
+from mezzotint.tasks.sample.plan import SampleSource
 from mezzotint.tasks.train import resume, run_files
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import Precision

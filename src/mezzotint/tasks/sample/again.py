@@ -18,10 +18,10 @@ from torch import Tensor
 
 from mezzotint.errors import MezzotintError
 from mezzotint.sampling.sample import as_bytes
-from mezzotint.tasks.sample import _plan
-from mezzotint.tasks.sample._args import Weights, parse
+from mezzotint.tasks.sample import plan
 from mezzotint.tasks.sample._generating import write_images
 from mezzotint.tasks.sample._model import ModelSource, SampledModel, open_model
+from mezzotint.tasks.sample.args import Weights, parse
 
 OnStep = Callable[[int, int, NDArray[np.uint8] | None], None]
 """Called with (steps done, total steps, the image so far (H, W, 3), or None without a preview)."""
@@ -48,7 +48,7 @@ class SampleRunner:
             model.on_step = _StepObserver(model, on_step)
             return model
 
-        for line in write_images(args, _plan.choose_model(args), say, opener):
+        for line in write_images(args, plan.choose_model(args), say, opener):
             say(line)
 
     def warm(self, model: str) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.sampling.prompt_file import Line
-from mezzotint.tasks.sample import _plan
-from mezzotint.tasks.sample._args import SampleArgs, parse
-from mezzotint.tasks.sample._args import Weights as Weights
+from mezzotint.tasks.sample import plan
+from mezzotint.tasks.sample.args import SampleArgs, parse
+from mezzotint.tasks.sample.args import Weights as Weights
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -22,7 +22,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError E1012 and E1070 to E1075, CheckpointError, WeightsError, StorageError, OutOfMemory E1751.
     """
     args = parse(arguments)
-    source = _plan.choose_model(args)
+    source = plan.choose_model(args)
     # imported late: torch and the networks take seconds, and a mistyped line fails before
     from mezzotint.tasks.sample._generating import write_images
 
@@ -55,7 +55,7 @@ def generate_pixels(
         adapters=tuple((Path(path), strength) for path, strength in adapters),
         weights=weights,
     )
-    sample_source = _plan.choose_model(args)
+    sample_source = plan.choose_model(args)
     from mezzotint.tasks.sample._generating import generate, open_session  # torch: see `run`
 
     session = open_session(args, sample_source, say)

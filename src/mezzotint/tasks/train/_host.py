@@ -25,7 +25,7 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.prompts.previews import PreviewPrompts
 from mezzotint.tasks.train import exports, external_start, held_out
-from mezzotint.tasks.train._live_settings import LiveSettings
+from mezzotint.tasks.train.live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
 from mezzotint.training import requests
 from mezzotint.training.callbacks.base import Callback, Setup, open_callbacks

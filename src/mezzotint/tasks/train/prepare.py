@@ -34,18 +34,18 @@ from mezzotint.tasks.reading.choices import ChosenRecipe
 from mezzotint.tasks.resolving import length_in_steps, resolve
 from mezzotint.tasks.train import (
     _host,
-    _live_settings,
     _roll_back,
     announce,
     ema_start,
     external_start,
+    live_settings,
     resume,
     run_files,
 )
 from mezzotint.tasks.train._host import TrainHost
-from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train._roll_back import RollBack
 from mezzotint.tasks.train.job import Job, RunStart
+from mezzotint.tasks.train.live_settings import LiveSettings
 from mezzotint.training import requests
 from mezzotint.training.callbacks import metrics_log
 from mezzotint.training.callbacks.progress_line import LiveLine
@@ -183,7 +183,7 @@ def _open_host(
     def warn(text: str) -> None:
         live.say(f"warning: {text}")
 
-    require = partial(_live_settings.require_possible, model=model, caches=caches)
+    require = partial(live_settings.require_possible, model=model, caches=caches)
     host = TrainHost(
         resolved, start.reading.digest, runtime, folder, start.interrupts, dataset, model, identity,
         recorded={**resolved.choices, **of_cache, **({"code": resolved.code} if resolved.code else {})},

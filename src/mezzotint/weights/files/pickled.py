@@ -1,4 +1,4 @@
-"""Pickled model files (.ckpt, .pt, .bin), read in a sandboxed child process: `_unpickling`.
+"""Pickled model files (.ckpt, .pt, .bin), read in a sandboxed child process: `unpickling`.
 
 Unpickling can run any code that the file contains. A child process with few privileges reads the file and writes its
 tensors as safetensors; this process never opens the pickle.
@@ -22,7 +22,7 @@ from mezzotint.weights.files.tensor_files import PICKLES, read_header, replacing
 
 SUFFIXES = weights_formats.PICKLED
 
-_CHILD = Path(__file__).with_name("_unpickling.py")
+_CHILD = Path(__file__).with_name("unpickling.py")
 
 _SECONDS = 900
 """CPU time that reading a file may take; wall time may be twice that."""

@@ -17,7 +17,7 @@ from mezzotint.data.cache.entries import Caches, TextCache
 from mezzotint.data.formats.base import EmbeddingFile
 from mezzotint.errors import CacheError, DatasetError, RecipeError
 from mezzotint.settings.reading.read import read_text
-from mezzotint.tasks.cache._filling import Worker, fill
+from mezzotint.tasks.cache.filling import Worker, fill
 
 Make = Callable[..., Any]
 SHADE = 12

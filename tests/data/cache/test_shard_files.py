@@ -13,16 +13,16 @@ import pytest
 import torch
 
 from mezzotint import fault_injection
-from mezzotint.data.cache import _shards
+from mezzotint.data.cache import shard_files
 from mezzotint.data.cache.store import Store
 from mezzotint.errors import StorageError
 from support.stores import SHAPE, addresses, file_of, filled, flip, open_store, rows
 
 
 def test_damaged_index_record_is_ignored(tmp_path: Path) -> None:
-    for at in range(0, _shards.RECORD.itemsize, 3):
+    for at in range(0, shard_files.RECORD.itemsize, 3):
         store = filled(tmp_path / str(at), range(3))
-        flip(file_of(store, ".index"), _shards.RECORD.itemsize + at, at % 8)
+        flip(file_of(store, ".index"), shard_files.RECORD.itemsize + at, at % 8)
         entries = open_store(tmp_path / str(at)).find(addresses(range(3)))
         assert [entry >= 0 for entry in entries.tolist()] == [True, False, True], at
 
@@ -31,7 +31,7 @@ def test_truncated_rows_and_index_lose_only_the_missing_entries(tmp_path: Path) 
     store = filled(tmp_path / "whole", range(4))
     rows_data, index_data = file_of(store, ".rows").read_bytes(), file_of(store, ".index").read_bytes()
     name = file_of(store, ".rows").stem
-    size = _shards.RECORD.itemsize
+    size = shard_files.RECORD.itemsize
     for cut_rows, cut_index in [(0, 0), (0, 1), (0, size), (0, size + 5), (1, 0), (50, 3), (len(rows_data), 0)]:
         folder = tmp_path / f"{cut_rows}-{cut_index}" / store.folder.name
         folder.mkdir(parents=True)
@@ -137,7 +137,7 @@ def test_rows_are_synced_every_few_bytes_and_when_the_writer_is_closed(
     syncs: list[int] = []
     monkeypatch.setattr(os, "fsync", syncs.append)
     store = open_store(tmp_path)
-    monkeypatch.setattr(_shards, "SYNC_BYTES", 4 * store.row_bytes)
+    monkeypatch.setattr(shard_files, "SYNC_BYTES", 4 * store.row_bytes)
     syncs_after = []
     for n in range(6):
         store.append(addresses([n]), rows([n]), at_once=False)

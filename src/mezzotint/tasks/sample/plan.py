@@ -20,7 +20,7 @@ from mezzotint.settings.base import with_values
 from mezzotint.settings.reading.read import Reading, read, read_text, resolve_path, resolve_paths, shipped_recipes
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.sample import SampleSettings
-from mezzotint.tasks.sample._args import SampleArgs, read_file
+from mezzotint.tasks.sample.args import SampleArgs, read_file
 
 CONTACT = "contact.png"
 """The contact sheet, or the first of several."""

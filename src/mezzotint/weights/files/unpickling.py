@@ -1,6 +1,6 @@
 """Run in a separate process by `pickled`: reads a pickled model file and writes its tensors as safetensors.
 
-    python -I _unpickling.py SOURCE TARGET MEMORY SECONDS
+    python -I unpickling.py SOURCE TARGET MEMORY SECONDS
 
 A pickle is a program. It is read by torch's restricted unpickler, which rebuilds only tensors and plain containers; a
 few classes that training programs leave in their checkpoints become empty shells. Before the file is opened this
