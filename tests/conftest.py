@@ -95,7 +95,7 @@ def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
             status = unpickling.main(list(line[3:]))  # without the interpreter, its flag and the program
         return subprocess.CompletedProcess(line, status, output.getvalue(), "")
 
-    monkeypatch.setattr(unpickling, "_drop_privileges", lambda *_: None)
+    monkeypatch.setattr(unpickling, "drop_privileges", lambda *_: None)
     replacement = SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr(pickled, "subprocess", replacement)
 

@@ -285,9 +285,9 @@ def check_arguments(words: list[str]) -> None:
         case "explain":
             assert all(explain.explain_word(word) for word in rest)
         case "ls":
-            assert set(rest) <= set(ls._kinds())
+            assert set(rest) <= set(ls.listed_kinds())
         case "cp":
-            assert all(cp._find_shipped(word).is_file() for word in rest[:1])
+            assert all(cp.find_shipped(word).is_file() for word in rest[:1])
         case "translate":
             line = parse(words[1 : words.index(">")] if ">" in words else words[1:], command.name) if rest else None
             assert line is None or (foreign.find_dialect(line.get("--to") or "").name and read_with([*line.plain]))

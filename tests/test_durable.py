@@ -102,7 +102,7 @@ def test_folder_is_restored_when_it_cannot_be_replaced(
     def exchange(*paths: Path) -> None:
         raise OSError(errno.EINVAL, "no such move here")
 
-    monkeypatch.setattr(durable, "_exchange", exchange)
+    monkeypatch.setattr(durable, "exchange_names", exchange)
     monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(OSError, match="failed") if fails else contextlib.nullcontext():
         durable.move_into_place(aside, place)

@@ -167,7 +167,7 @@ def _swap(aside: Path, path: Path) -> Path:
     """Renames a folder to an existing name; the replaced one gets the returned hidden name. Atomic if the file system
     supports an exchange; otherwise the old folder gets its name back when the second rename fails."""
     try:
-        _exchange(aside, path)
+        exchange_names(aside, path)
         return aside
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
@@ -185,7 +185,7 @@ def _swap(aside: Path, path: Path) -> Path:
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV)
 
 
-def _exchange(one: Path, other: Path) -> None:
+def exchange_names(one: Path, other: Path) -> None:
     """Exchanges two names atomically (Linux). Raises OSError, with `_UNSUPPORTED` numbers if that is not possible."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:

@@ -296,7 +296,7 @@ def test_short_and_long_search_terms_give_the_same_result(monkeypatch: pytest.Mo
     for part in ("a", "aB", "ab0", "B1", "zz", "f"):
         at_once = texts.containing(part).tolist()
         with monkeypatch.context() as patch:
-            patch.setattr(columns, "_SHORT", 0)
+            patch.setattr(columns, "SHORT_TEXT", 0)
             assert texts.containing(part).tolist() == at_once
         assert at_once == [n for n, text in enumerate(texts) if part.lower() in text.lower()], part
 

@@ -93,7 +93,7 @@ def test_started_run_opens_its_page(
         actions.subprocess, "Popen",
         lambda line, **how: begin([sys.executable, "-S", "-c", f"{code}\nraise SystemExit('no data')"], **how),
     )  # fmt: skip
-    monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 0.0)
+    monkeypatch.setattr(actions, "EARLY_EXIT_SECONDS", 0.0)
     with opened(tmp_path) as board:
         page = open_page(board).go("/recipe?base=tiny_cpu&set=run.name=mine")
         wait(page, f"{COMMAND}.includes('run.name=mine')")

@@ -104,7 +104,7 @@ def test_hanging_clip_is_skipped_at_start_and_stops_a_run(
     feed: Make, listed: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, asleep, report_progress = listed("a.mp4", "b.mp4"), threading.Event(), timeouts.Sign.__call__
-    monkeypatch.setattr(timeouts, "_GRACE", 0.05)
+    monkeypatch.setattr(timeouts, "GRACE", 0.05)
 
     def wait_after_each_frame(seconds: float) -> None:
         def call(sign: timeouts.Sign) -> None:

@@ -309,7 +309,7 @@ def test_hanging_image_is_skipped_at_start_and_stops_a_run(
             asleep.wait(20)
         return opened(path, *options, **named)
 
-    monkeypatch.setattr(timeouts, "_GRACE", 0.05)
+    monkeypatch.setattr(timeouts, "GRACE", 0.05)
     assert len(feed(folder, decode_timeout=None).catalogue) == 3
     monkeypatch.setattr(os, "open", hanging)
     with refused("E1233", r"'001\.png' .*: not decoded within 0\.3 s"):

@@ -138,7 +138,7 @@ def test_duplicate_json_key_is_refused() -> None:
 def test_huge_configuration_is_refused_before_the_model_is_built(
     network: str, folder: str, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(components, "_builder", lambda network: lambda config: pytest.fail("a network was built"))
+    monkeypatch.setattr(components, "find_builder", lambda network: lambda config: pytest.fail("a network was built"))
     place = MODELS / "mezzotint-mini" / folder
     config = outside.read_json(place / "config.json") | change
     (weights,) = place.glob("*.safetensors")

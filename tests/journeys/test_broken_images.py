@@ -48,7 +48,7 @@ def test_too_many_damaged_images_end_the_run(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(world)
-    monkeypatch.setattr("mezzotint.tasks.train._host.ALWAYS_LET_PASS", 1)
+    monkeypatch.setattr("mezzotint.tasks.train.host.ALWAYS_LET_PASS", 1)
     assert world.train("many", run__steps=6, data__max_skipped=0.1, **SETTINGS) == 2
     assert "E1820" in capsys.readouterr().err
 

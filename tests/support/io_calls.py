@@ -93,7 +93,7 @@ def watched(root: Path, failure: Failure | None = None) -> Iterator[Calls]:
         for name in ("fsync", "fdatasync", "ftruncate", "write", "pwrite"):
             patch.setattr(os, name, _on_handles(calls, name))
         patch.setattr(os, "open", _open(calls))
-        patch.setattr(durable, "_exchange", _on_paths(calls, "exchange", durable._exchange))
+        patch.setattr(durable, "exchange_names", _on_paths(calls, "exchange", durable.exchange_names))
         patch.setattr(builtins, "open", _file(calls))
         patch.setattr(io, "open", _file(calls))
         patch.setattr(shutil, "_USE_CP_SENDFILE", False, raising=False)  # copies are written as all else is

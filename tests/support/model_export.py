@@ -92,13 +92,13 @@ def in_one_file(layout: KeyMap, folder: ModelFolder, held: Mapping[str, Mapping[
 def counted_portions(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """The bytes of each portion that files are merged in from now on. most: of a portion."""
     portions: list[int] = []
-    plain = planned._read_portion
+    plain = planned.read_portion
 
     def counted(stored: Any, portion: Any) -> Iterator[tuple[str, Tensor]]:
         portions.append(sum(one.bytes for one in portion))
         return plain(stored, portion)
 
-    monkeypatch.setattr(planned, "_read_portion", counted)
+    monkeypatch.setattr(planned, "read_portion", counted)
     monkeypatch.setattr(planned, "CHUNK", most)
     return portions
 

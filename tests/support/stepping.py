@@ -39,7 +39,7 @@ def apply(
     update: Update, *, scale: float = 1.0, bad: bool = False, lr: float = 1e-2, norms: Tensor | None = None
 ) -> None:
     """One step from the gradients that are there. norms: all together where they are not given."""
-    grads = [p.grad.float().norm() / scale for p in update._trained.values() if p.grad is not None]
+    grads = [p.grad.float().norm() / scale for p in update.trained.values() if p.grad is not None]
     update.apply(
         loss_scale=torch.tensor(scale),
         norms=torch.linalg.vector_norm(torch.stack(grads)).reshape(1) if norms is None else norms,

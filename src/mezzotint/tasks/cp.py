@@ -21,7 +21,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     line = command_line.parse(arguments, "cp")
     name, *destination = line.plain
-    source = _find_shipped(name)
+    source = find_shipped(name)
     target = _target(source, *destination)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,8 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _find_shipped(name: str) -> Path:
+def find_shipped(name: str) -> Path:
+    """The file of a shipped recipe. Raises RecipeError for an unknown name."""
     recipes = shipped_recipes()
     normalized_name = name.removesuffix(".yaml").replace("-", "_")
     for stem, path in recipes.items():

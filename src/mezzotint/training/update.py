@@ -64,16 +64,16 @@ class Update:
         self._settings = settings
         self._moved = moved
         self._written = written
-        self._trained = dict(trained)
+        self.trained = dict(trained)
         self._separate = separate_masters
         self._gradients = gradients
-        self.device = next(iter(self._trained.values())).device
+        self.device = next(iter(self.trained.values())).device
         self._masters = {
-            name: p.detach().to(torch.float32) if separate_masters else p.detach() for name, p in self._trained.items()
+            name: p.detach().to(torch.float32) if separate_masters else p.detach() for name, p in self.trained.items()
         }
         self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
-        self.groups = _groups(self._trained, settings)
-        self._index = {name: number for number, name in enumerate(self._trained)}
+        self.groups = _groups(self.trained, settings)
+        self._index = {name: number for number, name in enumerate(self.trained)}
         self._parts = list(dict.fromkeys(group.part for group in self.groups))
         self._steps: dict[str, OptimizerStep] = {}
         for part in self._parts:
@@ -86,7 +86,7 @@ class Update:
         self._rates: Mapping[str, float] = {}
         self._is_finite = torch.ones_like(self.applied)
         if self.in_backward:
-            for name, parameter in self._trained.items():
+            for name, parameter in self.trained.items():
                 when_arrived(parameter, partial(self._move_at_once, name))
         self.ema = Ema(self._masters, settings, decay=ema_decay) if settings.ema.rule != "none" else None
 
@@ -115,7 +115,7 @@ class Update:
                 self._move_all(loss_scale, norms, found_inf, lr)
             if update_ema and self.ema is not None:
                 self.ema.follow(self._masters, found_inf)
-        for parameter in self._trained.values():
+        for parameter in self.trained.values():
             parameter.grad = None
 
     def _move_all(self, loss_scale: Tensor, norms: Tensor, found_inf: Tensor, lr: Mapping[str, float]) -> None:
@@ -133,7 +133,7 @@ class Update:
                 )
         self._moved(self._masters)
         if self._separate:
-            torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
+            torch._foreach_copy_([p.detach() for p in self.trained.values()], list(self._masters.values()))
 
     def begin_backward(self, loss: Tensor, lr: Mapping[str, float]) -> None:
         """With `in_backward`, called before the backward pass of a step. loss: (); if it is not finite, nothing
@@ -151,7 +151,7 @@ class Update:
     def norms_in_backward(self) -> Tensor:
         """(tensors,) float32, norms of the gradients that the backward pass has used and freed; 0 without gradient."""
         zero = torch.zeros_like(self.applied)
-        return torch.stack([self._norms.get(name, zero) for name in self._trained])
+        return torch.stack([self._norms.get(name, zero) for name in self.trained])
 
     def _move_at_once(self, name: str, parameter: nn.Parameter) -> None:
         assert parameter.grad is not None
@@ -216,7 +216,7 @@ class Update:
         found_inf: Tensor,
         lr: float,
     ) -> None:
-        names = [name for name in chunk if self._trained[name].grad is not None]
+        names = [name for name in chunk if self.trained[name].grad is not None]
         if not names:
             return
         grads = self._take_gradients(names)
@@ -236,7 +236,7 @@ class Update:
         """Returns the gradients in the masters' dtype and clears those of the parameters."""
         grads = []
         for name in names:
-            grad, self._trained[name].grad = self._trained[name].grad, None
+            grad, self.trained[name].grad = self.trained[name].grad, None
             assert grad is not None
             grads.append(grad)
         dtype = self._masters[names[0]].dtype
@@ -260,18 +260,18 @@ class Update:
             for name, tensor in self.tensors().items():
                 tensor.copy_(tensors[name])
             if self._separate:
-                torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
+                torch._foreach_copy_([p.detach() for p in self.trained.values()], list(self._masters.values()))
         self._written()
 
     @contextmanager
     def swap_in_ema(self) -> Iterator[None]:
         """Context manager: the networks compute with the averaged weights. Not to be used during a save."""
         assert self.ema is not None
-        parameters = [p.detach() for p in self._trained.values()]
+        parameters = [p.detach() for p in self.trained.values()]
         originals = [p.clone() for p in parameters]
         with torch.no_grad():
             averages = self.ema.weights
-            for parameter, name in zip(parameters, self._trained, strict=True):
+            for parameter, name in zip(parameters, self.trained, strict=True):
                 parameter.copy_(averages[name])  # one at a time: they may be on another device
         self._written()
         try:

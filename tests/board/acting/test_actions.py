@@ -71,7 +71,7 @@ def test_resume_button_starts_the_command_in_its_own_session(tmp_path: Path, mon
 
 
 def test_refused_command_shows_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 30.0)
+    monkeypatch.setattr(actions, "EARLY_EXIT_SECONDS", 30.0)
     folder = write_run(tmp_path / "first", ended="killed")
     (folder / "recipe.yaml").write_text("schema: 1\noptim: {lrr: 3}\n")
     with opened(tmp_path) as board:
@@ -91,7 +91,7 @@ def test_output_of_a_failed_start_is_on_the_run_page(tmp_path: Path, monkeypatch
     monkeypatch.setattr(
         actions.subprocess, "Popen", lambda line, **how: begin([sys.executable, "-S", "-c", code], **how)
     )
-    monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 0.0)
+    monkeypatch.setattr(actions, "EARLY_EXIT_SECONDS", 0.0)
     with opened(tmp_path) as board:
         assert "earlier" not in board.ask("/run?run=0/first")[1]
         assert board.post("/api/act", {"run": "0/first", "name": "go"})[0] == 200

@@ -236,7 +236,7 @@ def test_started_run_has_a_page_before_it_writes_anything(tmp_path: Path, monkey
         return children[-1]
 
     monkeypatch.setattr(actions.subprocess, "Popen", popen)
-    monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 0.0)
+    monkeypatch.setattr(actions, "EARLY_EXIT_SECONDS", 0.0)
     with opened(tmp_path) as board:
         status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {"run.name": "mine"}})
         assert (status, answer["run"]) == (200, "0/runs/mine")

@@ -12,7 +12,7 @@ from support.board_runs import opened, write_image, write_run
 
 
 def test_number_of_curves_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "_MOST_TAGS", 3)
+    monkeypatch.setattr(metrics, "MOST_TAGS", 3)
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": step, "loss": 1, f"tag-{step}": 2}) + "\n" for step in range(1, 9)))
     read = metrics.RunMetrics(path)
@@ -38,8 +38,8 @@ def test_only_the_newest_of_many_checkpoints_are_listed(tmp_path: Path, monkeypa
 
 
 def test_many_previews_are_shown_at_evenly_spaced_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_MOST_STEPS", 3)
-    monkeypatch.setattr(images, "_MOST_PROMPTS", 2)
+    monkeypatch.setattr(images, "MOST_STEPS", 3)
+    monkeypatch.setattr(images, "MOST_PROMPTS", 2)
     for step in range(0, 90, 10):
         folder = tmp_path / "samples" / f"step-{step:08d}"
         folder.mkdir(parents=True)

@@ -41,7 +41,7 @@ def test_large_tensor_is_stored_in_equal_slices(
 
 
 def test_endless_empty_slices_are_refused_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mindspore_format, "_ENTRY_LIMIT", 1000)
+    monkeypatch.setattr(mindspore_format, "ENTRY_LIMIT", 1000)
     path = file_of(tmp_path / "x.ckpt", entry("x", (1 << 40,), "UInt8", b"") * 1001)
     with pytest.raises(WeightsError, match="too many entries"):
         mindspore_format.read_header(path)

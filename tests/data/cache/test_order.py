@@ -23,7 +23,7 @@ from support.stores import addresses, file_of, filled, flip, open_store, rows
 
 @pytest.fixture(autouse=True)
 def few_are_worth_ordering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_MIN_UNORDERED", 4)
+    monkeypatch.setattr(stores, "MIN_UNORDERED", 4)
 
 
 def in_order(folder: Path, count: int = 40) -> Store:

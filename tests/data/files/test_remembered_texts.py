@@ -96,7 +96,7 @@ def test_unreadable_caption_is_tried_again(painted: Path, index: Path, opens: Op
 
 
 def test_captions_are_read_in_threads(painted: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mezzotint.data.formats.shared.sidecars._CHUNK", 2)
+    monkeypatch.setattr("mezzotint.data.formats.shared.sidecars.CHUNK", 2)
     original, together = outside.read_bytes, threading.Barrier(3, timeout=60)
 
     def read_bytes(path: Path, *, limit: int, within: Path | None = None) -> bytes:

@@ -26,7 +26,7 @@ def test_work_within_the_time_limit_returns_its_result(monkeypatch: pytest.Monke
 
 
 def test_work_over_the_time_limit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeouts, "_GRACE", 0.01)
+    monkeypatch.setattr(timeouts, "GRACE", 0.01)
     event = threading.Event()
     with refused("E1233", r"a\.png: not decoded within 0\.02 s; .*data\.decode_timeout"):
         timeouts.run_with_timeout(0.02, "a.png", event.wait)

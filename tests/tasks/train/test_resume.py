@@ -56,7 +56,7 @@ def test_first_process_hashes_a_checkpoint_for_all(tmp_path: Path, monkeypatch: 
     path = state.write(tmp_path, step=1, tensors=content, values={}, recipe_digest="")
     hashed = Hashed(monkeypatch)
     runtime: Any = SimpleNamespace(is_first=rank == 0, shares={}, gather=lambda text: ("", text))
-    held = prepare._read(state.read(path, tensors=False), runtime)
+    held = prepare.read_tensors(state.read(path, tensors=False), runtime)
     assert held.keys() == content.keys()
     assert all(torch.equal(held[name], tensor) for name, tensor in content.items())
     describe_tensors = [] if rank else ["optimizer.safetensors", "shadow.safetensors", "weights.safetensors"]
@@ -80,7 +80,7 @@ def test_checkpoint_damaged_for_one_process_is_skipped_by_all(tmp_path: Path, ra
 
     runtime: Any = SimpleNamespace(is_first=rank == 0, shares={}, gather=gather)
     with pytest.raises(state.DamagedCheckpoint, match=r"weights\.safetensors is damaged"):
-        prepare._read(restored, runtime)
+        prepare.read_tensors(restored, runtime)
     assert bool(heard[0]) == (rank == 0), "the first process hashes for all"
 
 

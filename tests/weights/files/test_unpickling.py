@@ -92,7 +92,7 @@ def run_restricted(statement: str, tmp_path: Path) -> tuple[int, str]:
     child = os.fork()
     if not child:
         os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
-        unpickling._drop_privileges(str(tmp_path / "target"), 1 << 30, 60, 100)
+        unpickling.drop_privileges(str(tmp_path / "target"), 1 << 30, 60, 100)
         try:
             exec(statement)
         finally:

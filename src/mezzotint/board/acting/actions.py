@@ -28,7 +28,7 @@ REQUESTS = {
 }
 """Requests to a running run, by file name: the button's text and the effect."""
 
-_EARLY_EXIT_SECONDS = 1.0
+EARLY_EXIT_SECONDS = 1.0
 """Seconds that `start` waits for a process that fails immediately."""
 
 _PROMPT = "$ "
@@ -112,7 +112,7 @@ class StartedProcesses:
             )  # fmt: skip
         self._processes[run] = process
         threading.Thread(target=process.wait, daemon=True).start()  # reaps the child when it ends
-        until = time.monotonic() + _EARLY_EXIT_SECONDS
+        until = time.monotonic() + EARLY_EXIT_SECONDS
         while time.monotonic() < until and process.poll() is None:
             time.sleep(0.05)
         if process.poll():

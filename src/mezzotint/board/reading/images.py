@@ -33,10 +33,10 @@ _STEP = re.compile(r"step-(\d{8,})")
 _NAME = re.compile(r"(\d{2,})-(raw|shadow)\.png")
 _TEXT = 8_000
 
-_MOST_STEPS = 500
+MOST_STEPS = 500
 """Steps whose previews are shown at most; of more, evenly spaced ones with the first and the last."""
 
-_MOST_PROMPTS = 100
+MOST_PROMPTS = 100
 """Prompts whose previews are shown at most."""
 
 
@@ -61,17 +61,17 @@ class PreviewImages:
 
 
 def previews(path: Path) -> PreviewImages:
-    """The previews in a run's `samples/`, of at most `_MOST_STEPS` steps and `_MOST_PROMPTS` prompts."""
+    """The previews in a run's `samples/`, of at most `MOST_STEPS` steps and `MOST_PROMPTS` prompts."""
     steps, drawn, clips = [], [], []
     newest: dict[int, Path] = {}
     folders = sorted(folder for folder in children(path / "samples", within=path) if _STEP.fullmatch(folder.name))
-    if len(folders) > _MOST_STEPS:
-        folders = [folders[round(i * (len(folders) - 1) / (_MOST_STEPS - 1))] for i in range(_MOST_STEPS)]
+    if len(folders) > MOST_STEPS:
+        folders = [folders[round(i * (len(folders) - 1) / (MOST_STEPS - 1))] for i in range(MOST_STEPS)]
     for folder in folders:
         step = _STEP.fullmatch(folder.name)
         names = {entry.name for entry in children(folder, within=path)}
         matches = sorted(filter(None, map(_NAME.fullmatch, names)), key=lambda match: match.string)
-        matches = [match for match in matches if int(match[1]) < _MOST_PROMPTS]
+        matches = [match for match in matches if int(match[1]) < MOST_PROMPTS]
         if step is None or not matches:
             continue
         steps.append(int(step[1]))

@@ -32,7 +32,7 @@ _SKETCHED = 1200
 _LOOKED_AT = 8
 """Number of most recently shown runs whose metrics are kept."""
 
-_MOST_TAGS = 2000
+MOST_TAGS = 2000
 """Largest number of curves of a run; further tags are ignored. No run writes so many."""
 
 _LONGEST_LINE = 1_000_000
@@ -69,7 +69,7 @@ class MetricsTable:
         samples.append(before[2] + count)
         for tag, value in line.items():
             number = None if tag in _NOT_CURVES else to_number(value)
-            if number is not None and (tag in self.rows or len(self.rows) < _MOST_TAGS):
+            if number is not None and (tag in self.rows or len(self.rows) < MOST_TAGS):
                 self.rows.setdefault(tag, array("l")).append(row)
                 self.values.setdefault(tag, array("f")).append(number)
         if "loss" in line:

@@ -38,7 +38,8 @@ _TYPES: dict[str, tuple[str, torch.dtype]] = {
 }  # fmt: skip
 _KINDS = {dtype: kind for kind, (_, dtype) in reversed(_TYPES.items())}
 _TEXT = "str"
-_ENTRY_LIMIT = 1_000_000
+ENTRY_LIMIT = 1_000_000
+"""Largest number of tensors of a file."""
 _TEXT_LIMIT = 1 << 20  # bytes
 
 
@@ -116,7 +117,7 @@ def _read_entries(path: Path, file: BinaryIO) -> Iterator[tuple[str, StoredTenso
                     raise Damaged(f"{value.name!r} is in the file twice", value.at)
                 lacking = 0 if value.kind == _TEXT else _expected_bytes(value)
                 seen.add(value.name)
-            if count == _ENTRY_LIMIT:
+            if count == ENTRY_LIMIT:
                 raise Damaged("it has too many entries", value.at)
             lacking -= value.size
             slices.append(value)

@@ -38,7 +38,7 @@ SHARD_BYTES = 4 << 30
 _CHECKED_BYTES = 16 << 20
 """Size of the blocks in which rows are checked."""
 
-_MIN_UNORDERED = 32_768
+MIN_UNORDERED = 32_768
 """Minimum number of entries outside the order on disk for which the order is rewritten (`_order.py`)."""
 
 _MTIME_SAFE_NS = 10_000_000
@@ -249,7 +249,7 @@ class Store:
         object storage, and not while a writer is open."""
         is_elsewhere = self._writer is not None or any(isinstance(shard, RemoteShard) for shard in self._shards)
         first = len(self._table.ordered)
-        if not is_elsewhere and len(self) - first >= max(_MIN_UNORDERED, first // 8):
+        if not is_elsewhere and len(self) - first >= max(MIN_UNORDERED, first // 8):
             _order.write(self.folder, [shard.coverage() for shard in self._shards], self._table.sorted_entries())
 
     def _locate(self, entries: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -31,7 +31,7 @@ class DamagedColumns(Exception):
     """Raised for a folder of columns that is not valid."""
 
 
-_SHORT = 3
+SHORT_TEXT = 3
 """Maximum length of a search text for which all positions are compared at once."""
 
 _LOWER = np.frombuffer(bytes(range(256)).lower(), np.uint8)
@@ -79,7 +79,7 @@ class Texts:
 
     def _find(self, sought: bytes) -> NDArray[np.int64]:
         """The positions of some bytes in the blob, ascending; overlapping ones may be missing."""
-        if len(sought) > _SHORT:
+        if len(sought) > SHORT_TEXT:
             matches = re.finditer(re.escape(sought), self.blob.tobytes(), re.IGNORECASE)
             return np.fromiter((match.start() for match in matches), np.int64)
         blob, is_match = _LOWER[self.blob], np.ones(len(self.blob), bool)  # short texts have millions of matches

@@ -11,7 +11,7 @@ from mezzotint.errors import DatasetError
 
 T = TypeVar("T")
 
-_GRACE = 1.0
+GRACE = 1.0
 """Additional seconds, for the case that this process itself was suspended."""
 
 
@@ -47,7 +47,7 @@ def run_with_timeout(seconds: float | None, name: str, work: Callable[[], T], si
     while thread.is_alive() and (rest := sign.at + seconds - time.monotonic()) > 0:
         thread.join(rest)
     if thread.is_alive():
-        thread.join(_GRACE)
+        thread.join(GRACE)
     if errors:
         raise errors[0]
     if results:

@@ -17,7 +17,7 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.resolved import Resolved
 from mezzotint.tasks import assemble
 from mezzotint.tasks.train import announce, held_out
-from mezzotint.tasks.train._host import TrainHost
+from mezzotint.tasks.train.host import TrainHost
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.loop import Trainer
 from mezzotint.training.model import TrainableModel

@@ -33,7 +33,6 @@ from mezzotint.tasks.reading import choices
 from mezzotint.tasks.reading.choices import ChosenRecipe
 from mezzotint.tasks.resolving import length_in_steps, resolve
 from mezzotint.tasks.train import (
-    _host,
     _roll_back,
     announce,
     ema_start,
@@ -42,8 +41,8 @@ from mezzotint.tasks.train import (
     resume,
     run_files,
 )
-from mezzotint.tasks.train._host import TrainHost
 from mezzotint.tasks.train._roll_back import RollBack
+from mezzotint.tasks.train.host import TrainHost, create_callbacks
 from mezzotint.tasks.train.job import Job, RunStart
 from mezzotint.tasks.train.live_settings import LiveSettings
 from mezzotint.training import requests
@@ -88,7 +87,7 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         trainer = stack.enter_context(
             assemble.open_trainer(
                 resolved, runtime, dataset, caches, model, progress=progress, host=host,
-                callbacks=_host.create_callbacks(host, caches, live, start.code.callbacks, start_step=progress.step),
+                callbacks=create_callbacks(host, caches, live, start.code.callbacks, start_step=progress.step),
                 update_check=UpdateCheck(model.update.masters),
             )
         )  # fmt: skip
@@ -250,7 +249,7 @@ def _restore(
 ) -> None:
     folder, shares = host.folder, host.runtime.shares
     state.fits(restored, trainer.tensors(), shares)
-    tensors = _read(restored, host.runtime)
+    tensors = read_tensors(restored, host.runtime)
     with resume.wrap_state_errors(restored.path):
         trainer.load(tensors, restored.values)
     host.saves.verified.add(restored.path)
@@ -271,7 +270,7 @@ def _restore(
         host.save(trainer)
 
 
-def _read(restored: state.Restored, runtime: Runtime) -> dict[str, Tensor]:
+def read_tensors(restored: state.Restored, runtime: Runtime) -> dict[str, Tensor]:
     """This process's tensors of a checkpoint; the first process verifies the whole checkpoint. Raises DamagedCheckpoint
     on all processes."""
     tensors, reason = {}, ""

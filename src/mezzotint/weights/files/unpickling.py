@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
     source, target, memory, seconds = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
     try:
         shells: list[Any] = [(type("Shell", (Shell,), {}), name) for name in _SHELLS]
-        _drop_privileges(target, memory, seconds, os.path.getsize(source))
+        drop_privileges(target, memory, seconds, os.path.getsize(source))
         with torch.serialization.safe_globals(shells):
             loaded = torch.load(source, map_location="cpu", weights_only=True)
         tensors = _weights(loaded)
@@ -88,7 +88,8 @@ def main(arguments: list[str]) -> int:
     return 3
 
 
-def _drop_privileges(target: str, memory: int, seconds: int, size: int) -> None:
+def drop_privileges(target: str, memory: int, seconds: int, size: int) -> None:
+    """Limits what this process may do: memory and size in bytes, CPU seconds. target: the only file it may write."""
     torch.set_num_threads(1)
     mapped = _virtual_bytes()
     for kind, limit in (

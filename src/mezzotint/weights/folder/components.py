@@ -158,7 +158,7 @@ def random_network(network: Network, config: Mapping[str, Any], seed: int, part:
     A VAE that fits `plain_vae` gets its weights instead, which preserve colours, so that samples show something.
     """
     require_bounded(config, where)
-    module = _checked_build(lambda: state.build_random(partial(_builder(network), config), seed, part), where)
+    module = _checked_build(lambda: state.build_random(partial(find_builder(network), config), seed, part), where)
     if network == "vae" and plain_vae.fits(config):
         plain_vae.arrange(module)
     return module
@@ -200,14 +200,14 @@ def _is_of_transformers(network: Network) -> bool:
 
 def _build_on_meta(network: Network, config: Mapping[str, Any]) -> nn.Module:
     """A network without memory for its parameters. Buffers that a library's class computes have values."""
-    build = partial(_builder(network), config)
+    build = partial(find_builder(network), config)
     if "." not in network:
         return state.build_on_meta(build)
     with state.EmptyOnMeta():
         return build()
 
 
-def _builder(network: Network) -> Callable[[Mapping[str, Any]], nn.Module]:
+def find_builder(network: Network) -> Callable[[Mapping[str, Any]], nn.Module]:
     """Returns a function that builds a network from its configuration. This call imports the library's module, which
     may take seconds, outside any device or seed context of the build."""
     match network:
@@ -318,7 +318,7 @@ def _has_prefix() -> bool:
         "eos_token_id": 1,
         "pad_token_id": 1,
     }
-    names = state.build_on_meta(partial(_builder("clip_text"), small)).state_dict()
+    names = state.build_on_meta(partial(find_builder("clip_text"), small)).state_dict()
     return any(name.startswith(_PREFIX) for name in names)
 
 

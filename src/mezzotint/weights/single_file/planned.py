@@ -114,7 +114,7 @@ def read_in_order(
     done = held = 0
     for one in [*plan, None]:
         if portion and (one is None or held + one.bytes > CHUNK):
-            yield from _read_portion(stored, portion)
+            yield from read_portion(stored, portion)
             done, held, portion = done + len(portion), 0, []
             if report is not None:
                 report(done)
@@ -123,7 +123,8 @@ def read_in_order(
             held += one.bytes
 
 
-def _read_portion(stored: Mapping[str, Stored], portion: Sequence[PlannedTensor]) -> Iterator[tuple[str, Tensor]]:
+def read_portion(stored: Mapping[str, Stored], portion: Sequence[PlannedTensor]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a portion of a file, by name."""
     names: dict[str, set[str]] = {}
     for one in portion:
         names.setdefault(one.component, set()).update(one.ours)

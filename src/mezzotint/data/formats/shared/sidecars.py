@@ -26,7 +26,8 @@ SIDECARS = (".txt", ".caption")
 _NUM_THREADS = 8
 """Number of threads that read caption files, which mostly wait for the disk or the network."""
 
-_CHUNK = 64
+CHUNK = 64
+"""Names of caption files that are read together, by one thread."""
 
 _NO_REPEATS = FolderRepeats(1, "")
 """For a folder whose name has no repeats."""
@@ -92,7 +93,7 @@ class _Captions:
     def of_all(self, names: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...] | Unusable]]:
         """Each name with its captions, or the reason why they cannot be read, in order; read ahead in threads. Raises
         DatasetError E1204."""
-        chunks = (names[i : i + _CHUNK] for i in range(0, len(names), _CHUNK))
+        chunks = (names[i : i + CHUNK] for i in range(0, len(names), CHUNK))
         with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="captions") as pool:
             waiting: deque[Future[list[tuple[str, tuple[str, ...] | Unusable]]]] = deque()
             try:
