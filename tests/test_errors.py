@@ -55,6 +55,7 @@ def test_settings_named_in_messages_exist() -> None:
         name: path.name
         for path in sorted(SOURCE.rglob("*.py"))
         if path.name != "renamed.py"  # lists the names of earlier commits
+        if path.parent.name != "ai_toolkit"  # keys of its jobs begin with the same words
         for text in re.findall(r'"[^"\n]*"', path.read_text("utf-8"))
         for name in setting.findall(re.sub(r"\{[^{}\"]*\}", "", text))
         if not name.endswith(files) and not name.startswith(others)

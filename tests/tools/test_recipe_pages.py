@@ -26,7 +26,7 @@ def test_large_subsection_has_its_own_page_in_the_index(
 ) -> None:
     pages = recipe_pages.pages()
     assert "| `data.captions.dropout` |" in pages["data-captions.md"]
-    assert "| `data.buckets.step` |" in pages["data.md"]
+    assert "| `data.repeats` |" in pages["data.md"]
     assert set(re.findall(r"\(([\w-]+\.md)\)", pages["README.md"])) == pages.keys() - {"README.md"}
     monkeypatch.setattr(recipe_pages, "LARGE", 10**6)
     assert "data-captions.md" not in recipe_pages.pages()

@@ -70,7 +70,7 @@ def test_refused_command_exits_with_2_and_prints_no_recipe(capsys: pytest.Captur
         (["--as", "diffusers-sd"], "E1012", "--as needs the foreign command line after --"),
         (["--as", "diffuser-sd", "--"], "E1015", "did you mean diffusers-sd?"),
         (["--as", "diffusers-sd", "--json", "--"], "E1012", "mezzotint translate has no option --json"),
-        (["--as", "diffusers-sd", "optim.lr=1", "--"], "E1012", "-- THE LINE AS IT IS; got 1 name"),
+        (["--as", "diffusers-sd", "optim.lr=1", "--"], "E1012", "--as has no recipe and no --out without --to"),
         (["--as", "diffusers-sd", "--processes=0", "--", *LINE], "E1012", "--processes is a whole number"),
     ],
 )

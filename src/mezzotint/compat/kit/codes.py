@@ -9,8 +9,7 @@ CODES: dict[str, str] = {
     "E1019": "Another trainer's command line starts with a launcher of several processes.\n"
     "Start them with the printed torchrun command. With `--processes=N` before the `--`, `translate` and `check` "
     "show the result for N processes.",
-    "E1026": "A recipe cannot be written as a command or file of another trainer: the trainer lacks its model, or what "
-    "it trains.\n"
+    "E1026": "A recipe cannot be written for another trainer, which lacks its model or what it trains.\n"
     "Settings that only differ are notes, not errors.",
     "E1080": "A `target:` in another trainer's YAML names a class that Mezzotint does not know, or a class of "
     "another role.\n"

@@ -3,6 +3,7 @@ the command that the GUI would start. A TOML file of options stands for --config
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -234,12 +235,15 @@ class _Translator:
         """A number of the file, also if it is a text; 0 if it is none. Of a list, the first other than 0."""
         value = self.tree.get(key)
         if isinstance(value, list):
-            return next((float(one) for one in value if isinstance(one, (int, float)) and one), 0.0)
+            value = next((one for one in value if isinstance(one, (int, float)) and one), 0)
         try:
-            return float(str(value).split(" ")[0]) if value not in _OFF else 0.0
+            number = float(str(value).split(" ")[0]) if value not in _OFF else 0.0
         except ValueError:
-            self.problems.append(self.file.problem((key,), f"must be a number, got {value!r:.40}", code="E1017"))
-            return 0.0
+            number = math.nan
+        if math.isfinite(number):
+            return number
+        self.problems.append(self.file.problem((key,), f"must be a number, got {value!r:.40}", code="E1017"))
+        return 0.0
 
     def _integer(self, key: str) -> int:
         return int(self._number(key))

@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
@@ -182,11 +182,16 @@ def entry_section(path: str) -> type[Section] | None:
         return None
     section: Any = owned[0].shape.item(0).base
     for word in owned[1][1:-1]:
-        info = section.model_fields.get(word)
+        info = section.model_fields.get(word) if is_section(section) else None
         section = sections_in(info.annotation)[0] if info is not None and sections_in(info.annotation) else None
         if section is None:
             return None
-    return section if isinstance(section, type) and issubclass(section, Section) else None
+    return section if is_section(section) else None
+
+
+def is_section(kind: object) -> TypeGuard[type[Section]]:
+    """Whether a type is a section of settings."""
+    return isinstance(kind, type) and issubclass(kind, Section)
 
 
 def _walk(section: type[Section], prefix: str, defaults: dict[str, Any]) -> Iterator[Setting]:

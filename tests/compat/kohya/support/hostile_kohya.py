@@ -26,7 +26,7 @@ LINE = (
 def _metadata(id_: str, fault: str, content: Any, expected: str = "E2", **more: Any) -> Entry:
     text = content if isinstance(content, (str, bytes)) else json.dumps(content)
     names = more.pop("names", "meta.json")
-    code = "E1217" if expected == "E2" else ""
+    code = more.pop("code", "E1217" if expected == "E2" else "")
     return entry(
         "kohya-metadata", id_, fault, all_of(IMAGE, file("meta.json", text)), expected, code=code, names=names, **more
     )
@@ -38,7 +38,7 @@ ENTRIES = (
     _metadata("number", "an image that is a number", {"a": 3}),
     _metadata("digits", "a number of 5,000 digits", '{"a": {"caption": ' + "9" * 5000 + "}}"),
     _metadata("latin-1", "ISO-8859-1", '{"caf\xe9": {}}'.encode("latin-1")),
-    _metadata("types", "captions of other types", {"a": {"caption": [3]}}, "S", names="a"),
+    _metadata("types", "captions of other types", {"a": {"caption": [3]}}, code="E1202", names="a"),
     _metadata("absent", "images that are not there", {"a": {"caption": "fox"}, "x" * 300: {}, "b\0": {}, "/etc/passwd": {}}, "S", names="x" * 50, is_quick=True),
 )  # fmt: skip
 

@@ -99,7 +99,7 @@ _NPZ = [
     _npz("quote", "a header that does not end", _with_states(seeds.npy("{'descr': '<f4', 'shape': (3L,, \"\"\" \n")), is_quick=True),
     _npz("bomb", "200 MB of zeros in 200 KB", lambda: _large({"mask.npy": _MASK}), says="more than the model's text"),
     _npz("two", "a small member and a large one of the same name", lambda: _large({"text_emb": _STATES, "mask.npy": _MASK}), is_quick=True, code="", expected="ok", names=""),
-    _npz("nan", "NaN among the numbers", _with_states(seeds.array(np.full((1, 5, 3), np.nan, np.float32))), says="not finite"),
+    _npz("nan", "NaN among the numbers", _with_states(seeds.array(np.full((1, 5, 3), np.nan, np.float32))), says="has non-finite numbers"),
     _npz("shape", "another shape", _with_states(seeds.array(np.zeros((7,), np.float32)))),
     _npz("mask", "a mask of sevens", seeds.archive({"text_emb.npy": _STATES, "mask.npy": seeds.array(np.full((1, 5), 7, np.uint8))})),
     _npz("method", "packed by a method of nobody's", seeds.npz().replace(b"\0\0\0\0\0\0!\0", b"\0\0\x63\0\0\0!\0")),
