@@ -157,6 +157,8 @@ def test_words_after_the_file_override_it() -> None:
         ({"network_dimm": 3}, "network_dimm", "E1016", "did you mean network_dim?"),
         ({"train_batch_size": "x"}, "train_batch_size", "E1017", "must be an integer, got 'x'"),
         ({"lr_warmup": "abc"}, "lr_warmup", "E1017", "must be a number"),
+        ({"lr_warmup": float("inf")}, "lr_warmup", "E1017", "must be a number"),
+        ({"lr_warmup": [float("inf")]}, "lr_warmup", "E1017", "must be a number"),
         ({"LoRA_type": "LyCORIS/LoKrr"}, "LoRA_type", "E1017", "did you mean LyCORIS/LoKr?"),
         ({"max_resolution": [512, 512]}, "max_resolution", "E1017", "must be one value"),
         ({"additional_parameters": "--x 'a"}, "additional_parameters", "E1017", "quotation mark"),

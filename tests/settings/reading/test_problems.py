@@ -139,6 +139,11 @@ def test_report_of_many_problems_is_truncated() -> None:
     assert "4950 more" in wrong[-1].message
 
 
+def test_key_below_a_setting_without_keys_is_unknown() -> None:
+    with pytest.raises(RecipeError, match=r"data\.resolution\.a\.b\.c  E1001 unknown key"):
+        read_text('schema: 1\ndata: {"resolution.a.b.c": 64}\n', "recipe.yaml")
+
+
 def test_integral_floats_are_accepted_as_integers() -> None:
     assert read_text("run: {steps: 1e3}").recipe.run.steps == 1000
 
