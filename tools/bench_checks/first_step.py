@@ -141,7 +141,7 @@ def _catalogue(recipe: Recipe, names: Sequence[tuple[str, str]], folder: Path) -
     """The data set's index where a start looks for it: the columns of the few images, with keys, paths and captions
     of their own."""
     indexes = assemble.cache_folder(recipe) / "catalogues"
-    few = with_values(recipe.data, {"path": (folder / "few",)})
+    few = with_values(recipe.data, {"path": folder / "few"})
     table, about = columns.read(catalogues.build(few, indexes, workers=1).folder)
     wide = simulate_scale.wide_columns(table, len(names))
     keys, paths, captions = TextBuilder(), TextBuilder(), TextBuilder()
