@@ -75,7 +75,8 @@ def test_train_and_check_print_the_notes(world: Any, capsys: Any) -> None:
     page = " ".join(capsys.readouterr().out.split())
     assert "activations" in page  # measured with a rescaled schedule too
     for words in (
-        "twice with the same settings: an epoch visits each of its images as often", "the last timestep is pure noise", "2_fox below",
+        "twice with the same settings: an epoch visits each of its images as often",
+        "the last timestep is pure noise", "2_fox below",
         "data.format=kohya reads the number", "a fox that looks to the right; set data.flip=0",
     ):  # fmt: skip
         assert words in start
