@@ -89,7 +89,7 @@ def _scene(shape: str, colour: str, position: world.Position) -> world.Scene:
 def test_short_fine_tune_teaches_a_new_word(before: Answers, tmp_path: Path) -> None:
     wugs, others = lesson.write(tmp_path / "images", kept=144)
     words = [
-        f"data.sets=[{{path: {wugs}, repeats: 12}}, {{path: {others}}}]",
+        lesson.as_sets((wugs, others), (12, 1)),
         "data.captions.lines=random",
         f"data.cache.path={tmp_path / 'cache'}",
         f"run.folder={tmp_path / 'run'}",
