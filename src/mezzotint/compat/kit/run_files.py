@@ -7,6 +7,34 @@ import re
 from mezzotint.compat.kit.dialect import Draft, safe_name
 from mezzotint.compat.kit.setting_files import file_name
 
+PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
+"""Our number types by the words of `mixed_precision`."""
+
+
+def set_length(draft: Draft) -> None:
+    """Sets the length of the run and its seed, which is a random one unless `seed` is given."""
+    by_epochs = draft.values["max_train_epochs"] is not None
+    draft.apply("max_train_epochs" if by_epochs else "max_train_steps")
+    if by_epochs and draft.is_given("max_train_steps"):
+        draft.note("max_train_steps", "--max_train_epochs is used, as in the scripts")
+    seed = draft.values["seed"]
+    draft.check_bounds("seed")
+    draft.set("run.seed", -1 if seed is None else seed, "seed")
+
+
+def set_precision(draft: Draft) -> str:
+    """Sets and returns the type of arithmetic: the option's, otherwise the launcher's."""
+    launched, is_given = draft.launched.mixed_precision, draft.is_given("mixed_precision")
+    word = (draft.text("mixed_precision") if is_given else launched) or "no"
+    precision = PRECISIONS[word]
+    draft.set("run.precision", precision, "mixed_precision")
+    if launched and not is_given:
+        draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"
+        draft.note("mixed_precision", f"not given; {precision}, as the launcher sets")
+    elif launched and word != launched:
+        draft.note("mixed_precision", f"{precision}; the option overrides the launcher's {launched}")
+    return precision
+
 
 def set_folder(draft: Draft) -> str:
     """Sets the folders of the run and of its finished model, and returns the run's name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ class SamplePrompt:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+Common = tuple[str, Callable[[SamplePrompt], Any]]
+
+
 def set_interval(draft: Draft, flag: str) -> bool:
     """Sets when images are sampled; returns whether they are."""
     steps, epochs = "sample_every_n_steps", "sample_every_n_epochs"
@@ -57,8 +60,32 @@ def set_interval(draft: Draft, flag: str) -> bool:
     return True
 
 
-def read_prompts(draft: Draft, flag: str, keys: PromptKeys) -> tuple[list[SamplePrompt], list[str]]:
-    """The prompts of a flag, a list or a file of them, and notes. Raises RecipeError."""
+def read_prompts(draft: Draft, flag: str, keys: PromptKeys) -> list[SamplePrompt]:
+    """The prompts of a flag, a list or a file of them, with notes; none, with a problem of the draft, if they cannot be
+    read."""
+    try:
+        prompts, notes = _read_prompts(draft, flag, keys)
+    except RecipeError as error:
+        draft.refuse(flag, error.message, code="E1017")
+        return []
+    for note in notes:
+        draft.note(flag, note)
+    if not prompts:
+        draft.refuse(flag, "has no prompt", "write one prompt a line", "E1017")
+    return prompts
+
+
+def set_common(draft: Draft, flag: str, prompts: Sequence[SamplePrompt], values: Mapping[str, Common]) -> None:
+    """Sets what all prompts have in common: by recipe path, a plural name and the value of a prompt. The first prompt's
+    is used for all."""
+    for path, (name, value_of) in values.items():
+        every = [value_of(prompt) for prompt in prompts]
+        draft.set(path, every[0], flag)
+        if any(value != every[0] for value in every):
+            draft.note(flag, f"has several {name}; those of the first prompt are used for all")
+
+
+def _read_prompts(draft: Draft, flag: str, keys: PromptKeys) -> tuple[list[SamplePrompt], list[str]]:
     if flag == "prompt":
         lines = draft.values[flag]
         assert isinstance(lines, tuple)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kit.sample_prompts import PromptKeys, SamplePrompt, read_prompts, set_interval
+from mezzotint.compat.kit.sample_prompts import Common, PromptKeys, SamplePrompt, read_prompts, set_common, set_interval
 from mezzotint.compat.kohya._data_rows import SAMPLERS
 from mezzotint.compat.kohya._scripts import Script
 from mezzotint.errors import RecipeError
@@ -64,15 +63,8 @@ def set_previews(draft: Draft, script: Script) -> None:
     flag = "sample_prompts" if draft.is_given("sample_prompts") else "prompt"
     if not draft.is_given(flag) or not set_interval(draft, flag):
         return
-    try:
-        prompts, notes = read_prompts(draft, flag, KEYS)
-    except RecipeError as error:
-        draft.refuse(flag, error.message, code="E1017")
-        return
-    for note in notes:
-        draft.note(flag, note)
+    prompts = read_prompts(draft, flag, KEYS)
     if not prompts:
-        draft.refuse(flag, "has no prompt", "write one prompt a line", "E1017")
         return
     defaults = _DEFAULTS[script.family]
     _set_solver(draft, script, prompts, flag)
@@ -111,18 +103,14 @@ def _is_readable(name: str, prompts: list[SamplePrompt], defaults: _Defaults) ->
 
 def _set_common(draft: Draft, prompts: list[SamplePrompt], defaults: _Defaults, flag: str) -> None:
     """Sets what all prompts have in common."""
-    values: dict[str, tuple[str, Callable[[SamplePrompt], Any]]] = {
+    values: dict[str, Common] = {
         "sample.size": ("sizes", lambda one: list(_size(one, defaults.cell))),
         "sample.seed": ("seeds", lambda one: one.options.get("seed", -1)),
         "sample.steps": ("steps", lambda one: one.options.get("sample_steps", defaults.steps)),
         "sample.guidance": ("scales", lambda one: [float(one.options.get(defaults.key, defaults.guidance))]),
         "sample.negative_prompt": ("negative prompts", lambda one: one.options.get("negative_prompt", "")),
     }
-    for path, (name, value_of) in values.items():
-        every = [value_of(prompt) for prompt in prompts]
-        draft.set(path, every[0], flag)
-        if any(value != every[0] for value in every):
-            draft.note(flag, f"has several {name}; those of the first prompt are used for all")
+    set_common(draft, flag, prompts, values)
 
 
 def _set_solver(draft: Draft, script: Script, prompts: list[SamplePrompt], flag: str) -> None:

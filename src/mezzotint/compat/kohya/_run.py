@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kit.run_files import set_exports, set_folder, set_logs, set_resume
+from mezzotint.compat.kit.run_files import set_exports, set_folder, set_length, set_logs, set_precision, set_resume
 from mezzotint.compat.kohya._rows import has_option
 from mezzotint.compat.kohya._scripts import Script
 
 _SAVED = {"float": "fp32", "fp16": "fp16", "bf16": "bf16"}
 _PROJECTS = {"adapter": "network_train", "weights": "finetuning", "embeddings": "textual_inversion"}
-_PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 
 
 def set_run(draft: Draft, script: Script) -> None:
     """Sets what depends on several options in `run`."""
-    by_epochs = draft.values["max_train_epochs"] is not None
-    draft.apply("max_train_epochs" if by_epochs else "max_train_steps")
-    if by_epochs and draft.is_given("max_train_steps"):
-        draft.note("max_train_steps", "--max_train_epochs is used, as in the script")
-    seed = draft.values["seed"]
-    draft.check_bounds("seed")
-    draft.set("run.seed", -1 if seed is None else seed, "seed")
+    set_length(draft)
     draft.apply("gradient_checkpointing", "torch_compile")
     precision = _set_precision(draft, script)
     _set_memory(draft, script)
@@ -34,15 +27,7 @@ def set_run(draft: Draft, script: Script) -> None:
 
 def _set_precision(draft: Draft, script: Script) -> str:
     """Sets the types of weights and arithmetic; returns the type of trained weights."""
-    launched = draft.launched.mixed_precision
-    word = draft.text("mixed_precision") if draft.is_given("mixed_precision") else launched or "no"
-    precision = _PRECISIONS[word]
-    draft.set("run.precision", precision, "mixed_precision")
-    if launched and not draft.is_given("mixed_precision"):
-        draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"
-        draft.note("mixed_precision", f"not given; {precision}, as the launcher sets")
-    elif launched and word != launched:
-        draft.note("mixed_precision", f"{precision}; the option overrides the launcher's {launched}")
+    precision = set_precision(draft)
     _set_frozen_type(draft, script, precision)
     keeps_half = has_option(script, "no_half_vae") and not draft.values["no_half_vae"]
     if has_option(script, "no_half_vae"):

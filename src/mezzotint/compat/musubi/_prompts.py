@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kit.sample_prompts import PromptKeys, SamplePrompt, read_prompts, set_interval
+from mezzotint.compat.kit.sample_prompts import Common, PromptKeys, SamplePrompt, read_prompts, set_common, set_interval
 from mezzotint.compat.musubi._scripts import TrainingScript
-from mezzotint.errors import RecipeError
 
 _SIDE, _STEPS, _CELL = 256, 20, 8
 _TEXTS = ("image_path", "end_image_path", "control_video_path", "control_image_path", "one_frame")
@@ -39,15 +37,8 @@ def set_previews(draft: Draft, script: TrainingScript) -> None:
     flag = "sample_prompts"
     if not draft.is_given(flag) or not set_interval(draft, flag):
         return
-    try:
-        prompts, notes = read_prompts(draft, flag, KEYS)
-    except RecipeError as error:
-        draft.refuse(flag, error.message, code="E1017")
-        return
-    for note in notes:
-        draft.note(flag, note)
+    prompts = read_prompts(draft, flag, KEYS)
     if not prompts:
-        draft.refuse(flag, "has no prompt", "write one prompt a line", "E1017")
         return
     for key, words in _UNUSED.items():
         if any(key in prompt.options for prompt in prompts):
@@ -59,21 +50,18 @@ def set_previews(draft: Draft, script: TrainingScript) -> None:
 def _set_common(draft: Draft, script: TrainingScript, prompts: list[SamplePrompt]) -> None:
     """Sets what all prompts have in common."""
     flag = "sample_prompts"
-    values: dict[str, tuple[str, Callable[[SamplePrompt], Any]]] = {
+    values: dict[str, Common] = {
         "sample.size": ("sizes", _size),
         "sample.seed": ("seeds", lambda one: one.options.get("seed", -1)),
         "sample.steps": ("steps", lambda one: one.options.get("sample_steps", _STEPS)),
         "sample.guidance": ("scales", lambda one: [one.options.get("cfg_scale", _GUIDANCE[script.family])]),
-        "sample.negative_prompt": ("negative prompts", lambda one: one.options.get("negative_prompt", "")),
     }
+    if any(one.options.get("negative_prompt") for one in prompts):
+        texts = ("negative prompts", lambda one: one.options.get("negative_prompt", ""))
+        values["sample.negative_prompt"] = texts
     if script.family == "wan":
         values["sample.clip.frames"] = ("lengths", lambda one: (one.options.get("frame_count", 1) - 1) // 4 * 4 + 1)
-    for path, (name, value_of) in values.items():
-        every = [value_of(prompt) for prompt in prompts]
-        if path != "sample.negative_prompt" or any(every):
-            draft.set(path, every[0], flag)
-        if any(value != every[0] for value in every):
-            draft.note(flag, f"has several {name}; those of the first prompt are used for all")
+    set_common(draft, flag, prompts, values)
 
 
 def _size(prompt: SamplePrompt) -> list[int]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kit.run_files import set_exports, set_folder, set_logs, set_resume
+from mezzotint.compat.kit.run_files import set_exports, set_folder, set_length, set_logs, set_precision, set_resume
 from mezzotint.compat.musubi._scripts import TrainingScript
 
-_PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 _TYPES = {
     "float32": "fp32", "fp32": "fp32", "float": "fp32", "float16": "fp16", "fp16": "fp16", "half": "fp16",
     "bfloat16": "bf16", "bf16": "bf16",
@@ -15,13 +14,7 @@ _TYPES = {
 
 def set_run(draft: Draft, script: TrainingScript) -> None:
     """Sets the section `run`."""
-    by_epochs = draft.values["max_train_epochs"] is not None
-    draft.apply("max_train_epochs" if by_epochs else "max_train_steps")
-    if by_epochs and draft.is_given("max_train_steps"):
-        draft.note("max_train_steps", "--max_train_epochs is used, as in the scripts")
-    seed = draft.values["seed"]
-    draft.check_bounds("seed")
-    draft.set("run.seed", -1 if seed is None else seed, "seed")
+    set_length(draft)
     draft.apply("gradient_checkpointing")
     is_compiled = bool(draft.values["compile"]) or draft.text("dynamo_backend").upper() != "NO"
     draft.set("run.compile", is_compiled, "compile", "dynamo_backend")
@@ -36,15 +29,7 @@ def set_run(draft: Draft, script: TrainingScript) -> None:
 
 def _set_precision(draft: Draft, script: TrainingScript) -> str:
     """Sets the types of weights and arithmetic; returns the type of exported weights."""
-    launched = draft.launched.mixed_precision
-    word = draft.text("mixed_precision") or launched or "no"
-    precision = _PRECISIONS[word]
-    draft.set("run.precision", precision, "mixed_precision")
-    if launched and not draft.is_given("mixed_precision"):
-        draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"
-        draft.note("mixed_precision", f"not given; {precision}, as the launcher sets")
-    elif launched and word != launched:
-        draft.note("mixed_precision", f"{precision}; the option overrides the launcher's {launched}")
+    precision = set_precision(draft)
     written = draft.text("vae_dtype")
     if written and written not in _TYPES:
         draft.refuse("vae_dtype", f"must be float32, bfloat16 or float16, got {written[:40]}", code="E1017")
