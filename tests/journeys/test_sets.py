@@ -62,3 +62,13 @@ def test_only_entries_of_the_changed_set_are_encoded(
     assert "nothing to add" in same, same
     sized = encode([sets[0], sets[1], {**sets[2], "resolution": [32, 64, 48]}])
     assert "3 images" in sized, sized
+
+
+def test_check_shows_each_set_and_all_batch_sizes(world: Any, sets: list[dict[str, Any]], capsys: Any) -> None:
+    assert world.train("whole", verb="check", **settings_of(sets)) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    one, two, images = (world.root / name for name in ("one", "two", "class"))
+    assert f"set 0 {one}: 5 images, 12.5 visits an epoch (38%), 64 px, batches of 2" in page
+    assert f"set 1 {two}: 4 images, 4 visits an epoch (12%), 32, 64 px, batches of 3, weight 0.5" in page
+    assert f"{images}: 3 class images, 16.5 visits an epoch (50%)" in page
+    assert "2 or 3 samples × 2 accumulated a step" in page

@@ -166,12 +166,15 @@ def bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
 
 def _batch_line(recipe: Recipe, dataset: Dataset, processes: int) -> str:
     data, epoch = recipe.data, dataset.timeline.epoch(0)
-    low, rest = divmod(data.batch_size, processes)
-    per_step = f"{low} or {low + 1}" if rest else str(low)
+    sizes = sorted({one.settings.batch_size for one in data.image_sets()})
+    shares = {part for size in sizes for part in (size // processes, -(-size // processes))}
+    per_step = " or ".join(str(part) for part in sorted(shares))
+    samples = format_count(sizes[0], "sample") if len(sizes) == 1 else f"{' or '.join(map(str, sizes))} samples"
     share = f" over {processes} processes ({per_step} each)" if processes > 1 else ""
     micro_batch = f", in micro-batches of at most {recipe.run.micro_batch}" if recipe.run.micro_batch else ""
     times = recipe.optim.accumulation
-    step = f" × {times} accumulated = {data.batch_size * times}" if times > 1 else ""
+    total = f" = {sizes[0] * times}" if len(sizes) == 1 else ""
+    step = f" × {times} accumulated{total}" if times > 1 else ""
     of_rest = {
         "short": "a batch with too few samples is smaller",
         "fill": f"{format_count(epoch.filled, 'visit')} repeated to fill batches",
@@ -179,7 +182,7 @@ def _batch_line(recipe: Recipe, dataset: Dataset, processes: int) -> str:
         "drop": f"{format_count(epoch.left_out, 'sample')} left out" if epoch.left_out else "no sample is left out",
     }[data.remainder]
     return (
-        f"{format_count(data.batch_size, 'sample')}{share}{step} a step{micro_batch}; an epoch has "
+        f"{samples}{share}{step} a step{micro_batch}; an epoch has "
         f"{format_count(epoch.num_batches, 'batch')}, {format_count(epoch.num_steps, 'step')}; {of_rest}"
     )
 

@@ -94,8 +94,8 @@ def set_model(process: Keys, arch: Arch) -> None:
     process.set("model.family", arch.family, *([switch] if switch else []), "model.arch")
     if process.text("model.vae_path"):
         process.set("model.vae", process.text("model.vae_path"), "model.vae_path")
-    if process["model.is_v_pred"]:
-        process.set("model.prediction", "v", "model.is_v_pred")
+    if arch.family in ("sd", "sdxl"):
+        process.set("model.prediction", "v" if process["model.is_v_pred"] else "epsilon", "model.is_v_pred")
     if process["train.xformers"]:
         process.set("model.attention", "xformers", "train.xformers")
     elif process.text("train.attention_backend") == "flash":

@@ -25,7 +25,7 @@ MODEL = (
     _kind("is_flux", "FLUX.1"),
     *(row(f"model.is_{name}", False, "model.family", "an older form of arch, of a family that Mezzotint lacks")
       for name in ("pixart", "pixart_sigma", "auraflow", "lumina2", "ssd", "vega")),
-    row("model.is_v_pred", False, "model.prediction", "the model predicts v"),
+    row("model.is_v_pred", False, "model.prediction", "v; without it epsilon, whatever the model's files say"),
     waits("model.use_flux_cfg", False, "guidance in the training loss", "of FLUX"),
     ignored("model.dtype", "float16", "it is train.dtype, as in ai-toolkit"),
     row("model.vae_path", str, "model.vae", "another autoencoder"),

@@ -275,6 +275,7 @@ WRITING = Writing(
     ),
     lost={
         "data.flip": "flip_x is on or off",
+        "model.prediction": "ai-toolkit reads it from model.is_v_pred, not from the model; write true if it predicts v",
         "optim.optimizer.kind": "train.optimizer names the most similar one",
         "run.epochs": "steps count updates, and there are no epochs",
         "data.captions.trigger": "trigger_word starts captions of all sets",

@@ -12,7 +12,8 @@ BAREST = (f"--config_file={FIRST}",)
 
 EXPECTED: dict[str, Any] = {
     "schema": 1,
-    "model.path": "sd15", "model.family": "sd", "model.train": ["denoiser"], "model.adapter.kind": "lora",
+    "model.path": "sd15", "model.family": "sd", "model.prediction": "epsilon", "model.train": ["denoiser"],
+    "model.adapter.kind": "lora",
     "model.adapter.rank": 16, "model.adapter.alpha": 8.0,
     "model.adapter.targets": [
         "denoiser/all-linear", "denoiser/*.proj_in", "denoiser/*.proj_out", "denoiser/*.conv_shortcut",
