@@ -13,6 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
+from support.foreign_adapters import DISTILLED, assert_opens, find_model
 
 OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorboard=false", "sample.size=[64,64]")
 SMALL: dict[str, Any] = {
@@ -74,3 +75,28 @@ def test_transformer_is_trained(tmp_path: Path, network: str) -> None:
     assert train(changes, "model.weights=random") == 0
     assert len(losses()) == 2
     assert Path("output/fox/fox.safetensors").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arch", "model", "more"),
+    [
+        ("sd1", "sd", {}),
+        ("sdxl", "sdxl", {"train.train_text_encoder": False}),
+        ("flux", "flux", {**FLUX, "train.dtype": "bf16"}),
+        ("zimage", "z_image", {**FLUX, "train.dtype": "bf16"}),
+    ],
+)
+def test_adapter_of_each_model_opens_in_diffusers(
+    arch: str, model: str, more: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest, capsys: Any
+) -> None:
+    images(tmp_path / "images")
+    base = find_model(model, request)
+    small = {"datasets.0.resolution": 64, "datasets.0.bucket_tolerance": 16, "sample.samples": []}
+    assert (
+        train(
+            {**SMALL, **more, **small, "model.arch": arch, "model.name_or_path": str(base)}, *DISTILLED.get(model, ())
+        )
+        == 0
+    )
+    assert_opens(Path("output/fox/fox.safetensors"), base, capsys)

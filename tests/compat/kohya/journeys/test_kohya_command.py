@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors import safe_open
 
 from mezzotint.cli import main
+from support.foreign_adapters import assert_opens, find_model
 
 IMAGES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
 OURS = ("model.weights=random", "data.cache.path=cache", "run.device=cpu", "run.threads=1")
@@ -58,3 +60,23 @@ def test_lora_of_two_steps_is_in_the_output_folder(here: Path) -> None:
     first = here / "out" / "fox" / "exports" / "fox-step00000001" / "fox.safetensors"
     assert names_of(first) == names
     assert main(["train", "--as", "kohya", *OURS, "--", *line, *words]) != 0, "the run exists"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "model", "more"),
+    [
+        ("train_network", "sd", ["--network_alpha=1", "--min_snr_gamma=5"]),
+        ("sdxl_train_network", "sdxl", ["--network_train_unet_only", "--noise_offset=0.05"]),
+        ("flux_train_network", "flux", ["--network_module=networks.lora_flux", "--network_train_unet_only",
+                                        "--model_prediction_type=raw", "--guidance_scale=1"]),
+        ("sd3_train_network", "sd3", ["--network_module=networks.lora_sd3", "--network_train_unet_only"]),
+    ],
+)  # fmt: skip
+def test_adapter_of_each_script_opens_in_diffusers(
+    script: str, model: str, more: list[str], here: Path, request: pytest.FixtureRequest, capsys: Any
+) -> None:
+    base = find_model(model, request)
+    line = [f"{script}.py", "--config_file=fox", f"--pretrained_model_name_or_path={base}", *more]
+    assert main(["train", "--as", "kohya", *OURS[1:], "--", *line]) == 0
+    assert_opens(here / "out" / "fox.safetensors", base, capsys)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors import safe_open
 
 from mezzotint.cli import main
+from support.foreign_adapters import DISTILLED, assert_opens, find_model
 
 IMAGES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
 OURS = ("model.weights=random", "data.cache.path=cache", "run.device=cpu", "run.threads=1")
@@ -49,3 +51,31 @@ def test_lora_of_two_steps_is_in_the_output_folder(
         names = list(file.keys())
     assert all(name.startswith("lora_unet_blocks_") for name in names)
     assert any(name.endswith("self_attn_q.lora_down.weight") for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "model", "more"),
+    [
+        ("wan_train_network", "wan", ["--task=t2v-1.3B", "--network_module=networks.lora_wan"]),
+        ("qwen_image_train_network", "qwen_image", ["--network_module=networks.lora_qwen_image"]),
+        ("zimage_train_network", "z_image", ["--network_module=networks.lora_zimage"]),
+        ("flux_2_train_network", "flux2", ["--network_module=networks.lora_flux_2", "--model_version=klein-base-4b"]),
+    ],
+)
+def test_adapter_of_each_script_opens_in_diffusers(
+    script: str, model: str, more: list[str], tmp_path: Path, monkeypatch: Any, request: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("images").mkdir()
+    shutil.copy(IMAGES / "0000.png", "images")
+    Path("images/0000.txt").write_text("a shape", "utf-8")
+    Path("data.toml").write_text(DATA, "utf-8")
+    base = find_model(model, request)
+    line = [
+        f"{script}.py", f"--dit={base}", "--dataset_config=data.toml", *more, "--network_dim=2", "--learning_rate=1e-3",
+        "--optimizer_type=AdamW", "--mixed_precision=bf16", "--timestep_sampling=shift", "--output_dir=out",
+        "--output_name=fox", "--max_train_steps=2", "--seed=7", "--max_data_loader_n_workers=0",
+    ]  # fmt: skip
+    assert main(["train", "--as", "musubi", *OURS[1:], *DISTILLED.get(model, ()), "--", *line]) == 0
+    assert_opens(Path("out/fox.safetensors"), base, capsys)
