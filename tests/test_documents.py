@@ -285,7 +285,7 @@ def check_arguments(words: list[str]) -> None:
         case "explain":
             assert all(explain.explain_word(word) for word in rest)
         case "ls":
-            assert set(rest) <= set(ls.listed_kinds())
+            assert set(rest) <= set(ls.list_kinds())
         case "cp":
             assert all(cp.find_shipped(word).is_file() for word in rest[:1])
         case "translate":

@@ -166,7 +166,7 @@ def weights(scale: float) -> dict[str, torch.Tensor]:
 
 
 def as_folder(root: Path, scale: float) -> None:
-    with exports.new_or_replaced(root / "model") as target:
+    with exports.write_new_or_replace(root / "model") as target:
         export_model(model(), target, weights(scale))
 
 

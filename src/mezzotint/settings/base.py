@@ -176,7 +176,7 @@ class PartialSection(Section):
         return {name: value for name, value in write(self).items() if getattr(self, name) != defaults[name]}
 
 
-def as_only(value: Any) -> Any:
+def take_only(value: Any) -> Any:
     """The entry of a list of one; None for an empty list. Raises ValueError for a longer one."""
     if not isinstance(value, (list, tuple)):
         return value
@@ -185,14 +185,14 @@ def as_only(value: Any) -> Any:
     return value[0] if value else None
 
 
-def one_line(value: str) -> str:
+def require_one_line(value: str) -> str:
     """A text without spaces around it. Raises ValueError for several lines."""
     if "\0" in value or len(value.splitlines()) > 1:
         raise ValueError("must be one line of text")
     return value.strip()
 
 
-def optional_copy(section: type[Section], name: str, fields: Iterable[str] | None = None) -> type[PartialSection]:
+def make_optional_copy(section: type[Section], name: str, fields: Iterable[str] | None = None) -> type[PartialSection]:
     """A section with the same settings, or those of `fields`, of which each is None until it is set: for values that
     replace those of `section`."""
     chosen = section.model_fields if fields is None else fields

@@ -14,7 +14,7 @@ from mezzotint.tasks.reading import command_line, foreign
 
 def run(arguments: Sequence[str]) -> int:
     """Lists everything, or the kinds that are named. Raises RecipeError E1012 for an unknown kind."""
-    kinds, named = listed_kinds(), command_line.parse(arguments, "ls").plain
+    kinds, named = list_kinds(), command_line.parse(arguments, "ls").plain
     for word in named:
         if word not in kinds:
             hint = did_you_mean(word, kinds, f"it lists {', '.join(kinds)}")
@@ -30,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def listed_kinds() -> dict[str, Callable[[], dict[str, str]]]:
+def list_kinds() -> dict[str, Callable[[], dict[str, str]]]:
     """What can be listed: by kind, a function that gives names and texts."""
     return {
         "recipes": lambda: {name: title(path) for name, path in shipped_recipes().items()},

@@ -234,7 +234,7 @@ def own_index(settings: DataSettings, width: int, height: int) -> int:
 @given(rules)
 def test_table_of_own_sizes_is_sorted_symmetric_and_has_little_more_than_the_area(rule: tuple[int, int]) -> None:
     resolution, step = rule
-    table = own_sizes.sizes(resolution, step)
+    table = own_sizes.list_sizes(resolution, step)
     assert list(table) == sorted(set(table))
     assert {Size(size.height, size.width) for size in table} == set(table)
     multiples = range(step, resolution**2 // step + 1, step)

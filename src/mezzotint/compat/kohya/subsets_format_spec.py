@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator
 
-from mezzotint.settings.base import ALLOW, FREE, DataPath, InputPath, Section, as_only, optional_copy, override
+from mezzotint.settings.base import ALLOW, FREE, DataPath, InputPath, Section, make_optional_copy, override, take_only
 from mezzotint.settings.formats.base import NO_TABLES, Fixed, FormatSpec
 from mezzotint.settings.sections.captions import Text
 
@@ -28,13 +28,13 @@ class FolderRules(Section):
     not read."""
 
 
-_OptionalRules = optional_copy(FolderRules, "OptionalRules")
+_OptionalRules = make_optional_copy(FolderRules, "OptionalRules")
 
 
 class Folder(_OptionalRules):  # type: ignore[misc, valid-type]
     """One folder. What it does not set is as in `data.kohya_subsets`."""
 
-    path: Annotated[DataPath, BeforeValidator(as_only), FREE]
+    path: Annotated[DataPath, BeforeValidator(take_only), FREE]
     """A folder of `data.path`, `data.sets` or `data.prior.path`."""
 
 

@@ -110,7 +110,7 @@ def shapes(settings: DataSettings) -> tuple[Size, ...]:
     if settings.buckets.shape == "range":
         return _range_sizes(base, step, settings.buckets.min_side, settings.buckets.max_side)
     if settings.buckets.shape == "own":
-        return own_sizes.sizes(base, step)
+        return own_sizes.list_sizes(base, step)
     wide: list[Size] = []
     for short in range(base, 0, -step):
         longest = min(base * base // short, math.floor(short * settings.buckets.max_aspect + 1e-9))

@@ -35,7 +35,7 @@ def fit(image: Size, resolution: int, step: int) -> Fitted | None:
     return Fitted(resized, bucket) if bucket.pixels else None
 
 
-def resized_for(image: Size, bucket: Size, resolutions: Sequence[int], step: int) -> Size:
+def find_resized_size(image: Size, bucket: Size, resolutions: Sequence[int], step: int) -> Size:
     """The size that an image in this bucket is resized to. resolutions: base sizes of its set; if several give the same
     bucket, the first one counts."""
     for resolution in resolutions:
@@ -45,7 +45,7 @@ def resized_for(image: Size, bucket: Size, resolutions: Sequence[int], step: int
     raise AssertionError(f"an image of {image} is not in the bucket {bucket}")
 
 
-def sizes(resolution: int, step: int) -> tuple[Size, ...]:
+def list_sizes(resolution: int, step: int) -> tuple[Size, ...]:
     """The buckets that images may have, by width, then height."""
     return tuple(
         Size(step * width, step * height)
@@ -55,7 +55,7 @@ def sizes(resolution: int, step: int) -> tuple[Size, ...]:
 
 
 def find_buckets(widths: NDArray[Any], heights: NDArray[Any], resolution: int, step: int) -> NDArray[np.int64]:
-    """The index in `sizes` of the bucket of each image; −1 for an image without one. widths, heights: (n,) pixels,
+    """The index in `list_sizes` of the bucket of each image; −1 for an image without one. widths, heights: (n,) pixels,
     above 0. Each distinct size is computed once."""
     first = np.cumsum([0, *count_own_heights(resolution, step)]).tolist()
     distinct, inverse = np.unique(widths.astype(np.int64) << 32 | heights.astype(np.int64), return_inverse=True)

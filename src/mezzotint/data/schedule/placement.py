@@ -64,7 +64,7 @@ def _of_row(
     flip = catalogue.overrides.flip_of(row)
     size, resized = Size(int(catalogue.width[row]), int(catalogue.height[row])), None
     if settings.buckets.shape == "own":
-        resized = own_sizes.resized_for(size, bucket, settings.resolution, settings.buckets.step)
+        resized = own_sizes.find_resized_size(size, bucket, settings.resolution, settings.buckets.step)
     return place(
         size,
         bucket,

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt
 
-from mezzotint.settings.base import ALLOW, Section, Share, as_only, one_line
+from mezzotint.settings.base import ALLOW, Section, Share, require_one_line, take_only
 
-Text = Annotated[str, BeforeValidator(as_only), AfterValidator(one_line)]
+Text = Annotated[str, BeforeValidator(take_only), AfterValidator(require_one_line)]
 
 
 class CaptionSettings(Section):

@@ -13,9 +13,9 @@ from mezzotint.settings.base import (
     PartialSection,
     Share,
     as_list,
-    as_only,
-    optional_copy,
+    make_optional_copy,
     override,
+    take_only,
     with_values,
 )
 from mezzotint.settings.sections.buckets import BucketSettings
@@ -25,22 +25,22 @@ from mezzotint.settings.sections.subjects import MaskSettings
 if TYPE_CHECKING:
     from mezzotint.settings.sections.data import DataSettings
 
-Factor = Annotated[float, Field(gt=0.0, le=10**6), BeforeValidator(as_only)]
+Factor = Annotated[float, Field(gt=0.0, le=10**6), BeforeValidator(take_only)]
 BatchSize = Annotated[int, Field(gt=0, le=10**6)]
 Crop = Literal["center", "random", "triangular", "stretch"]
 Resolutions = Annotated[
     tuple[Annotated[int, Field(ge=16, le=4096, multiple_of=8)], ...], BeforeValidator(as_list), Field(min_length=1)
 ]
 
-SetCaptions = optional_copy(CaptionSettings, "SetCaptions")
-SetBuckets = optional_copy(BucketSettings, "SetBuckets")
-SetMask = optional_copy(MaskSettings, "SetMask", ("source", "path"))
+SetCaptions = make_optional_copy(CaptionSettings, "SetCaptions")
+SetBuckets = make_optional_copy(BucketSettings, "SetBuckets")
+SetMask = make_optional_copy(MaskSettings, "SetMask", ("source", "path"))
 
 
 class SetSettings(PartialSection):
     """One of several sets of images (`data.sets`). What it does not set is as in `data`."""
 
-    path: Annotated[DataPath, BeforeValidator(as_only), FREE]
+    path: Annotated[DataPath, BeforeValidator(take_only), FREE]
     """The folder of its images, in the format `data.format`. Looked up like `data.path`."""
 
     class_images: Annotated[bool, ALLOW] = False

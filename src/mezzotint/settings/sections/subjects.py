@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 
-from mezzotint.settings.base import ALLOW, FREE, DataPath, Section, Share, as_only
+from mezzotint.settings.base import ALLOW, FREE, DataPath, Section, Share, take_only
 from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.sections.captions import CaptionSettings
 
-Folder = Annotated[DataPath | None, BeforeValidator(as_only)]
+Folder = Annotated[DataPath | None, BeforeValidator(take_only)]
 
 
 class PriorSettings(Section):

@@ -98,7 +98,7 @@ def write(
     if model.adapter is not None:
         return [_adapter(model, model.adapter, recipe, settings, parent / name, weights, facts, say)]
     if set(recipe.model.train) == {PART}:
-        with new_or_replaced(parent / name) as folder:
+        with write_new_or_replace(parent / name) as folder:
             _write_learned_tokens(model, recipe, settings, folder, weights)
         return [parent / name]
     if settings.parts == "trained":
@@ -135,7 +135,7 @@ def _folder(
     model: TrainableModel, recipe: Recipe, settings: ExportSettings, target: Path, weights: Mapping[str, Tensor],
     free: Callable[[Path], Path],
 ) -> Path:  # fmt: skip
-    with new_or_replaced(target) as folder:
+    with write_new_or_replace(target) as folder:
         model.family.export(
             folder,
             model.files,
@@ -153,7 +153,7 @@ def _folder(
 
 
 @contextmanager
-def new_or_replaced(target: Path) -> Iterator[Path]:
+def write_new_or_replace(target: Path) -> Iterator[Path]:
     """Where to write a folder: an earlier one is replaced once the new one is complete."""
     if target.exists():
         with durable.replacing(target) as temporary:
@@ -183,7 +183,7 @@ def _adapter(
     layouts: list[Layout] = choices.get(settings.adapter) or [cast(Layout, settings.adapter)]
     if not trained.names.originals and settings.adapter == "auto":
         layouts = ["diffusers"]  # no other program supports the model
-    with new_or_replaced(target) as folder:
+    with write_new_or_replace(target) as folder:
         folder.mkdir(parents=True, exist_ok=True)
 
         def write_layout(layout: Layout) -> None:
