@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from PIL import Image
 
 import mezzotint as mz
+from mezzotint.api import datasets
 from mezzotint.api.datasets import KeyedImageDataset
 
 WORDS = (
@@ -162,3 +165,17 @@ def test_paths_and_pil_images_are_accepted_as_images() -> None:
     assert sorted(path.suffix for path in folder.iterdir()) == [".jpg"] * 3 + [".jsonl", ".png"]
     assert (folder / "set%2Fn%C3%A4me 1.jpg").read_bytes() == Path("red.jpg").read_bytes()
     assert Path("red.jpg").stat().st_nlink == 1, "it is copied and not linked"
+
+
+def test_second_reader_waits_for_the_first() -> None:
+    place, keyed = Path("objects"), Keyed()
+    place.mkdir()
+    with (place / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        reader = threading.Thread(target=datasets._read_keyed, args=(keyed, place))
+        reader.start()
+        reader.join(1)
+        assert reader.is_alive()
+        assert keyed.reads == []
+    reader.join(30)
+    assert sorted(keyed.reads) == [0, 1, 2, 3]

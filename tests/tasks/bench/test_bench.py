@@ -47,6 +47,14 @@ def test_bench_measures_recipe_and_leaves_only_results(
 
 
 @pytest.mark.slow
+def test_at_most_five_steps_warm_up(shared_world: Any, tmp_path: Path) -> None:
+    words = shared_world.words("warm", run__steps=24)
+    assert main(["bench", *words, f"--out={tmp_path / 'out'}"]) == 0
+    (one,) = bench_results(tmp_path / "out")["rows"]
+    assert (one["steps"], one["timed_steps"]) == (24, 19)
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_synthetic_images_replace_missing_data(shared_world: Any, tmp_path: Path) -> None:
     settings = {"data__path": "nosuch", "data__buckets__shape": "square", "data__remainder": "fill", "run__steps": 400}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from mezzotint.cli import main
 from mezzotint.errors import CheckpointError, DatasetError, RecipeError
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.reading.read import read
@@ -147,3 +149,10 @@ def test_check_options_are_validated(quick: Path, words: list[str], part: str) -
     with pytest.raises(RecipeError, match=part) as caught:
         check.run(["recipe.yaml", *words])
     assert caught.value.code == "E1012"
+
+
+@pytest.mark.parametrize(("parameters", "sharded"), [("true", "weights"), ("false", "gradients and optimizer state")])
+def test_what_fsdp_shards_is_named(quick: Path, parameters: str, sharded: str, capsys: Any) -> None:
+    words = ["run.runtime=fsdp", f"run.shard.parameters={parameters}", "data.batch_size=2", "--processes=2"]
+    assert main(["check", "recipe.yaml", *words]) == 0
+    assert f", {sharded} sharded over 2" in " ".join(capsys.readouterr().out.split())
