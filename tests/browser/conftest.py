@@ -67,9 +67,13 @@ class BrowserPage:
     def __init__(self, page: Any, board: Board) -> None:
         self.page, self.board = page, board
         self.trouble: list[str] = []
-        page.on("console", lambda m: self.trouble.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("console", self._on_message)
         page.on("pageerror", lambda error: self.trouble.append(str(error)))
         page.on("request", self._on_request)
+
+    def _on_message(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.trouble.append(f"{message.text} {message.location.get('url', '')}".rstrip())
 
     def _on_request(self, request: Any) -> None:
         if not request.url.startswith((self.board.address, "data:", "blob:")):

@@ -61,6 +61,7 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/api/drawn", drawing.state),
         Route("/live", view.events),
         Route("/static/{name}", _static),
+        Route("/favicon.ico", _no_icon),
     ]
     handlers: dict[Any, Callable[..., Any]] = {
         OutsideFolders: _answer(view, 404, "Not found: it was removed, or is outside of the folders of this page."),
@@ -68,6 +69,11 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         HTTPException: _http_error(view),
     }  # fmt: skip
     return Guard(Starlette(routes=routes, exception_handlers=handlers), policy)
+
+
+def _no_icon(request: Request) -> Response:
+    """Nothing: a browser that opens an image or a file by itself asks for an icon all the same."""
+    return Response(status_code=204)
 
 
 def _static(request: Request) -> Response:
