@@ -107,8 +107,6 @@ def test_differences_of_adapters_are_noted() -> None:
     assert "queries" not in notes("flux_train_network", "--network_args", "split_qkv=True")
     assert "1 is usual for training" in notes("flux_train_network")
     assert "in the script, of the numbers between" in notes("train_network", "--network_dropout=0.1")
-    single = notes("flux_train", "--pretrained_model_name_or_path=flux1-dev.safetensors")
-    assert "write model.config=FOLDER" in single
     with_file = notes("train_network", "--network_weights=a.safetensors", "--network_dim=8")
     assert "those of --network_weights" in with_file
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from mezzotint.compat.kit.caption_templates import SENTENCES
@@ -81,9 +80,6 @@ def _set_files(draft: Draft, script: Script) -> None:
     flags = [flag for flag in ("clip_l", "clip_g", "t5xxl") if draft.text(flag) and has_option(script, flag)]
     if flags:
         draft.set("model.over", [draft.text(flag) for flag in flags], *flags)
-    if Path(model).suffix in (".safetensors", ".sft", ".ckpt"):
-        text = "a single file has no configurations: write model.config=FOLDER, the model's folder, before the --"
-        draft.note("pretrained_model_name_or_path", text)
     tokens = draft.values["t5xxl_max_token_length"]
     if script.family == "sd3":
         draft.set("model.sd3.t5_tokens", tokens or 256, "t5xxl_max_token_length")

@@ -34,8 +34,9 @@ class ModelSettings(Section):
 
     config: Annotated[ModelPath | None, FREE] = None
     """For a single-file model: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
-    uses the shipped ones that fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner. Flow-matching models require
-    it, with the parts that the file lacks, see `docs/guides/flow.md`. With `weights=random` its configurations define
+    uses the shipped ones that fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner, SD3, FLUX.1. Other
+    flow-matching models require it. It may be a hub id in the local cache, such as `Qwen/Qwen-Image`. Parts that are in
+    no file of their own are read from it, see `docs/guides/flow.md`. With `weights=random` its configurations define
     the networks instead of those in the folder `path`. No effect with a folder whose weights are read."""
 
     vae: Annotated[InputPath | None, FREE] = None
