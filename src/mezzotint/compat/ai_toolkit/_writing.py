@@ -211,6 +211,8 @@ def _write_set(recipe: Recipe, one: ImageSet, common: str, launched: Launched) -
     entry: Values = invert(DATASETS, {path: _value_at(tree, path) for path in paths}, launched)
     for key in ("dataset_path", "caption_ext", "caption_type", "cache_latents", "type", "num_frames", "fps"):
         entry[key] = None
+    if captions.extension != "any":
+        entry["caption_ext"] = captions.extension.removeprefix(".")
     same_batch = data.batch_size == recipe.data.batch_size
     is_trained = captions.shuffle_tags or captions.tag_dropout
     own = captions.trigger if captions.trigger != common and not one.is_class else ""
