@@ -49,6 +49,8 @@ def test_parts_and_rates(script: str, words: str, parts: list[str], rates: tuple
         ("flux_train_network", "--ae=ae.sft --clip_l=l.sft --t5xxl=t.sft",
          {"model.vae": "ae.sft", "model.over": ["l.sft", "t.sft"]}),
         ("sd3_train_network", "--clip_l=l --clip_g=g --t5xxl=t", {"model.over": ["l", "g", "t"]}),
+        ("sdxl_train_network", "--max_token_length=225", {"model.caption_tokens": 225}),
+        ("flux_train_network", "--max_token_length=225", {}),
         ("flux_train_network", "--t5xxl_max_token_length=256", {"model.flux.t5_tokens": 256}),
         ("sd3_train", "--t5xxl_max_token_length=77", {"model.sd3.t5_tokens": 77}),
         ("flux_train", "--guidance_scale=1", {"model.flux.guidance": 1.0}),

@@ -161,6 +161,7 @@ class _FileReader:
                 self._add((key,), "is outside [general] and [[datasets]]", remedy, "E1016")
         general = self._object(("general",), GENERAL) if "general" in tree else {}
         sets = tree.get("datasets")
+        sets = [sets] if isinstance(sets, dict) else sets  # [[datasets.subsets]] alone, as published examples have it
         if not isinstance(sets, list) or not sets:
             remedy = "write [[datasets]], and below it [[datasets.subsets]]"
             self._add(("datasets",), "must be a list of tables" if "datasets" in tree else "is missing", remedy)

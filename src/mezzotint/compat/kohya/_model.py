@@ -76,6 +76,8 @@ def _set_files(draft: Draft, script: Script) -> None:
     if not script.is_flow:
         draft.set("model.prediction", "v" if draft.values["v_parameterization"] else "epsilon", "v_parameterization")
         _set_clip_skip(draft, script)
+        if draft.text("max_token_length"):
+            draft.set("model.caption_tokens", int(draft.text("max_token_length")), "max_token_length")
         return
     flags = [flag for flag in ("clip_l", "clip_g", "t5xxl") if draft.text(flag) and has_option(script, flag)]
     if flags:

@@ -143,6 +143,7 @@ FLOW_MATCHING_REFUSES = {
     "ema_weights": _OF_FOLDERS,
     "depth": _OF_FOLDERS,
     "clip_skip": _OF_ENCODERS,
+    "caption_tokens": _OF_ENCODERS,
     "last_layers": _OF_ENCODERS,
     "prediction": "it is a flow-matching model and predicts the velocity",
 }

@@ -71,6 +71,11 @@ class ModelSettings(Section):
     layer. SD2 folders already lack the last layer. SDXL always skips one layer and the norm, and this many more; its
     pooled text always comes from the last layer."""
 
+    caption_tokens: Annotated[Literal[75, 150, 225], NEVER] = 75
+    """The longest caption of Stable Diffusion and SDXL, in tokens; CLIP reads 75 at once. Of 150 or 225 it reads two or
+    three pieces, whose hidden states are put together, as sd-scripts' `max_token_length` does. Longer captions are
+    truncated. Prompts are read in the same way."""
+
     train: Annotated[Names, NEVER] = ("denoiser",)
     """The trained parts: `denoiser`, `text_encoder`, for SDXL and SD3 `text_encoder_2`, for Wan 2.2 A14B `denoiser_2`
     (see `docs/guides/flow.md`), and `tokens`, the learned tokens of `model.tokens`. All others are frozen; T5 and Qwen

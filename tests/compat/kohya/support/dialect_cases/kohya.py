@@ -103,6 +103,7 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
     "vae": (["--vae=v.safetensors"], {"model.vae": "v.safetensors"}),
     "v_parameterization": (["--v_parameterization"], {"model.prediction": "v"}),
     "clip_skip": (["--clip_skip=2"], {"model.clip_skip": 1}),
+    "max_token_length": (["--max_token_length=150"], {"model.caption_tokens": 150}),
     "gradient_checkpointing": (["--gradient_checkpointing"], {"run.gradient_checkpointing.enabled": True}),
     "torch_compile": (["--torch_compile"], {"run.compile": True}),
     "fp8_base": (["--fp8_base"], {"run.frozen_dtype": "int8"}),
