@@ -10,6 +10,7 @@ import json
 import math
 
 SNRS = (0.001, 0.5, 4.0, 5.0, 40.0, 900.0)
+WIDE_SNRS = (*SNRS, 5000.0)
 UNIFORMS = (0.0001, 0.1234, 0.5004, 0.7777, 0.9991)
 NORMALS = (-2.5, -0.7, 0.1, 0.9, 2.2)
 STEPS = (0, 3, 10, 37, 55, 99)
@@ -66,6 +67,9 @@ def main() -> None:
         "min_snr_epsilon": [min(snr, 5) / snr for snr in SNRS],
         "min_snr_v": [min(snr, 5) / (snr + 1) for snr in SNRS],
         "scaled_v": [min(snr, 1000) / (min(snr, 1000) + 1) for snr in SNRS],
+        "wide_snr": WIDE_SNRS,
+        "debiased_epsilon": [1 / math.sqrt(min(snr, 1000)) for snr in WIDE_SNRS],
+        "debiased_v": [1 / (min(snr, 1000) + 1) for snr in WIDE_SNRS],
         "uniform": UNIFORMS,
         "normal": NORMALS,
         "flux_sigma": [table_level(u, 3.0) for u in UNIFORMS],

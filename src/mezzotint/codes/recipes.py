@@ -75,7 +75,7 @@ CODES: dict[str, str] = {
     "moments is requested for an optimizer without moments.",
     "E1077": "Settings of the objective do not fit the denoiser's prediction.\n"
     "Predictions defined in σ (edm, v-edm, epsilon-unscaled) have no timestep of pure noise; only edm, v-edm and v "
-    "can be given ¼ ln σ.",
+    "can be given ¼ ln σ. The weighting `debiased` has formulas for predictions of epsilon and v.",
     "E1078": "A rule in `no_decay` starts with @ and is unknown, or does not apply to this model.\n"
     "`@norm-and-bias` works with every model; others may be for one model only.",
     "E1079": "`model.depth` does not fit the denoiser's levels.\nLayers can be removed, not added.",

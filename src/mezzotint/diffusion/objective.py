@@ -72,7 +72,7 @@ class Objective:
 
     settings: the recipe's section. schedule: the family's. prediction: see `Parameterization`; others raise ValueError.
     A timestep range beyond the schedule's end raises RecipeError E1051, a rescaled schedule for a network parameterized
-    by σ E1077.
+    by σ and a weighting without a formula for the prediction E1077.
     """
 
     def __init__(self, settings: ObjectiveSettings, schedule: Schedule, prediction: str) -> None:
@@ -80,6 +80,7 @@ class Objective:
         self.settings = settings
         self.prediction = prediction
         _check_rescaled(settings, self.parameterization)
+        _check_debiased(settings, prediction)
         self._plain = schedule
         self.schedule = schedule.rescale_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
         self._range = _resolve_range(settings.timesteps, schedule.num_timesteps)
@@ -293,5 +294,15 @@ def _check_rescaled(settings: ObjectiveSettings, form: Parameterization) -> None
         raise RecipeError(
             f"with objective.zero_terminal_snr σ of the last timestep is infinite, and a denoiser that predicts "
             f"{form.prediction} is parameterized by σ; write objective.zero_terminal_snr=false, or model.prediction=v",
+            code="E1077",
+        )
+
+
+def _check_debiased(settings: ObjectiveSettings, prediction: str) -> None:
+    known = weighting.DEBIASED_PREDICTIONS
+    if settings.weighting == "debiased" and prediction not in known:
+        raise RecipeError(
+            f"objective.weighting=debiased has formulas for {', '.join(known)}, but the denoiser predicts "
+            f"{prediction}; write objective.weighting=prediction",
             code="E1077",
         )

@@ -144,6 +144,11 @@ class Recipe(Section):
                     f"objective.{name} has no meaning for model.family={self.model.family}, a flow-matching model; "
                     "leave it out (objective.flow sets which noise levels are trained)"
                 )
+        if objective.weighting == "debiased":
+            yield (
+                f"objective.weighting=debiased is for predictions of epsilon and v, and model.family="
+                f"{self.model.family} is a flow-matching model; leave it out"
+            )
         if self.data.has_clips and self.data.clips.images:
             yield (
                 f"data.clips.images joins images to clips, which model.family={self.model.family} does not support; "

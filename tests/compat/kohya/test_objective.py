@@ -18,10 +18,10 @@ FLUX_SHIFT = 1.15 - (1.15 - 0.5) / (4096 - 256) * (4096 - 48 * 64)
 """μ of 768×1024 pixels."""
 
 
-def factors(words: str) -> list[float]:
+def factors(words: str, snr: list[float]) -> list[float]:
     read = recipe("train_network", *words.split())
     actual = weighting.factor(
-        read.model.prediction, torch.tensor(NUMBERS["snr"]), weighting=read.objective.weighting,
+        read.model.prediction, torch.tensor(snr), weighting=read.objective.weighting,
         gamma=read.objective.min_snr_gamma, form=read.objective.min_snr_form,
     )  # fmt: skip
     return [float(one) for one in actual]
@@ -36,7 +36,19 @@ def factors(words: str) -> list[float]:
     ],
 )
 def test_loss_weights(words: str, name: str) -> None:
-    assert factors(words) == pytest.approx(NUMBERS[name], rel=1e-5)
+    assert factors(words, NUMBERS["snr"]) == pytest.approx(NUMBERS[name], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("--debiased_estimation_loss", "debiased_epsilon"),
+        ("--debiased_estimation_loss --loss_type=l1", "debiased_epsilon"),
+        ("--debiased_estimation_loss --v_parameterization", "debiased_v"),
+    ],
+)
+def test_debiased_loss_weights(words: str, name: str) -> None:
+    assert factors(words, NUMBERS["wide_snr"]) == pytest.approx(NUMBERS[name], rel=1e-5)
 
 
 def levels(script: str, words: str, drawn: list[float], *, is_reversed: bool) -> list[float]:
@@ -98,8 +110,9 @@ def test_loss_of_sd3_is_that_of_clean_latents() -> None:
 
 
 def test_options_without_effect_are_noted() -> None:
-    actual = notes("flux_train", "--noise_offset=0.1", "--min_snr_gamma=5", "--weighting_scheme=cosmap")
-    assert actual.count("has no effect in flux_train.py") == 2
+    words = ("--noise_offset=0.1", "--min_snr_gamma=5", "--debiased_estimation_loss", "--weighting_scheme=cosmap")
+    actual = notes("flux_train", *words)
+    assert actual.count("has no effect in flux_train.py") == 3
     assert "has no effect with raw predictions" in actual
     assert "read as raw" in notes("flux_train")
     assert "read as raw" not in notes("flux_train", "--model_prediction_type=raw")
@@ -112,6 +125,12 @@ def test_options_without_effect_are_noted() -> None:
         ("flux_train", "--model_prediction_type=additive", "--model_prediction_type"),
         ("sd3_train", "--training_shift=2 --min_timestep=100", "--min_timestep"),
         ("train_network", "--loss_type=smooth_l1", "--loss_type"),
+        ("train_network", "--debiased_estimation_loss --min_snr_gamma=5", "--debiased_estimation_loss"),
+        (
+            "train_network",
+            "--debiased_estimation_loss --v_parameterization --scale_v_pred_loss_like_noise_pred",
+            "--debiased_estimation_loss",
+        ),
     ],
 )
 def test_unsupported_objectives_are_refused(script: str, words: str, where: str) -> None:

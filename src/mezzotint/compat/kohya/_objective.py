@@ -11,11 +11,12 @@ from mezzotint.compat.kohya._scripts import Script
 _WITHOUT_EFFECT = {
     "sd3": (
         "noise_offset", "multires_noise_iterations", "min_snr_gamma", "scale_v_pred_loss_like_noise_pred",
-        "zero_terminal_snr", "v_parameterization", "ip_noise_gamma", "clip_skip",
+        "debiased_estimation_loss", "zero_terminal_snr", "v_parameterization", "ip_noise_gamma", "clip_skip",
     ),
     "flux": (
         "noise_offset", "multires_noise_iterations", "min_snr_gamma", "scale_v_pred_loss_like_noise_pred",
-        "zero_terminal_snr", "v_parameterization", "min_timestep", "max_timestep", "clip_skip",
+        "debiased_estimation_loss", "zero_terminal_snr", "v_parameterization", "min_timestep", "max_timestep",
+        "clip_skip",
     ),
 }  # fmt: skip
 """Options that the scripts of a family have and do not use."""
@@ -59,11 +60,26 @@ def _set_noise(draft: Draft) -> None:
 
 def _set_weights(draft: Draft) -> None:
     gamma, is_scaled = draft.values["min_snr_gamma"], bool(draft.values["scale_v_pred_loss_like_noise_pred"])
-    flag = "scale_v_pred_loss_like_noise_pred"
     if gamma:
         draft.set_all({"objective.min_snr_gamma": gamma, "objective.min_snr_form": "prediction"}, "min_snr_gamma")
-    if not is_scaled:
-        return
+    if draft.values["debiased_estimation_loss"]:
+        _set_debiased(draft, is_scaled=is_scaled)
+    elif is_scaled:
+        _set_scaled(draft)
+
+
+def _set_debiased(draft: Draft, *, is_scaled: bool) -> None:
+    """The scripts multiply all weights of the loss; one of them is supported at a time."""
+    flag = "debiased_estimation_loss"
+    if draft.values["min_snr_gamma"] or is_scaled:
+        other = "--scale_v_pred_loss_like_noise_pred" if is_scaled else "--min_snr_gamma"
+        draft.refuse(flag, f"cannot be combined with {other} in Mezzotint", "leave one of them out")
+    else:
+        draft.set("objective.weighting", "debiased", flag)
+
+
+def _set_scaled(draft: Draft) -> None:
+    flag, gamma = "scale_v_pred_loss_like_noise_pred", draft.values["min_snr_gamma"]
     if not draft.values["v_parameterization"]:
         draft.refuse(flag, "is for models that predict v", "write --v_parameterization, too, or leave it out", "E1017")
     elif gamma or draft.text("loss_type") != "l2":

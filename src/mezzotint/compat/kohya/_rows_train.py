@@ -25,7 +25,8 @@ NOISE = (
     waits("ip_noise_gamma_random_strength", False, "random noise strengths", "a random share of ip_noise_gamma"),
     row("min_snr_gamma", float, "objective.min_snr_gamma objective.min_snr_form",
         "min(SNR, γ)/SNR for epsilon, min(SNR, γ)/(SNR + 1) for v; not for SD3 and FLUX.1"),
-    waits("debiased_estimation_loss", False, "debiased estimation weights", "the loss has the weight 1/√SNR"),
+    row("debiased_estimation_loss", False, "objective.weighting", "1/√SNR for epsilon, 1/(SNR + 1) for v; not for SD3 "
+        "and FLUX.1"),
     row("scale_v_pred_loss_like_noise_pred", False, "objective.weighting", "SNR/(SNR + 1) for v"),
     waits("v_pred_like_loss", float, "v-like loss terms", "a second term of the loss"),
     row("zero_terminal_snr", False, "objective.zero_terminal_snr", "the last timestep is pure noise"),

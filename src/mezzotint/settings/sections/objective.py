@@ -12,6 +12,8 @@ from mezzotint.settings.sections.flow import FlowSettings
 
 OF_THE_LOSS = ("sigma-sqrt", "cosmap")
 """Weightings of flow-matching models that multiply the loss whatever its target."""
+_OF_ANY_LOSS = ("debiased", *OF_THE_LOSS)
+"""Weightings that multiply the loss of any kind."""
 
 
 class TimestepBiasSettings(Section):
@@ -49,14 +51,16 @@ class ObjectiveSettings(Section):
     huber_delta: Annotated[PositiveFloat, ALLOW] = 0.1
     """Where the Huber loss changes from quadratic to linear, in units of the prediction."""
 
-    weighting: Annotated[Literal["prediction", "unit", "epsilon", "v", "edm", "sigma-sqrt", "cosmap"], ALLOW] = (
-        "prediction"
-    )
-    """The loss weight of a noise level. `prediction`: equal weights on the error of the network's prediction. The
-    others weight the error of the clean latents by σ, as MindONE's and Stability's classes of that name: `unit` 1,
-    `epsilon` σ⁻², `v` σ⁻² + 1, `edm` σ⁻² + σ_d⁻². With `mse` each of the last three equals `prediction` for a network
-    of that kind. Needs the loss `mse` or `l1`. For flow-matching models also `sigma-sqrt`, σ⁻² times the plain loss,
-    and `cosmap`, 2/(π (1 − 2σ + 2σ²)), by diffusers' names."""
+    weighting: Annotated[
+        Literal["prediction", "unit", "epsilon", "v", "edm", "debiased", "sigma-sqrt", "cosmap"], ALLOW
+    ] = "prediction"
+    """The loss weight of a noise level. `prediction`: equal weights on the error of the network's prediction. `unit`,
+    `epsilon`, `v` and `edm` weight the error of the clean latents by σ, as MindONE's and Stability's classes of that
+    name: `unit` 1, `epsilon` σ⁻², `v` σ⁻² + 1, `edm` σ⁻² + σ_d⁻². With `mse` each of the last three equals `prediction`
+    for a network of that kind. They need the loss `mse` or `l1`. `debiased` weights the loss by 1/√SNR for epsilon and
+    1/(SNR + 1) for v, SNR at most 1000 (debiased estimation, Yu et al. 2023, arXiv:2310.08442, as in sd-scripts); not
+    with `objective.min_snr_gamma`. For flow-matching models `sigma-sqrt`, σ⁻² times the plain loss, and `cosmap`, 2/(π
+    (1 − 2σ + 2σ²)), by diffusers' names."""
 
     sigma_data: Annotated[PositiveFloat, ALLOW] = 0.5
     """σ_d of `edm`, for the prediction and the weighting: the assumed standard deviation of clean latents (Karras et
@@ -127,12 +131,12 @@ class ObjectiveSettings(Section):
         low, high = self.timesteps
         if not 0 <= low < high <= 1000:
             yield (f"objective.timesteps must be two numbers with 0 ≤ first < second ≤ 1000, got {low}, {high}")
-        if self.weighting not in ("prediction", *OF_THE_LOSS) and self.loss not in ("mse", "l1"):
+        if self.weighting not in ("prediction", *_OF_ANY_LOSS) and self.loss not in ("mse", "l1"):
             yield (
                 f"objective.weighting={self.weighting} needs objective.loss mse or l1, got {self.loss}; "
                 "write objective.weighting=prediction"
             )
-        if self.weighting in OF_THE_LOSS and self.min_snr_gamma is not None:
+        if self.weighting in _OF_ANY_LOSS and self.min_snr_gamma is not None:
             yield (
                 f"objective.min_snr_gamma and objective.weighting={self.weighting} both weight noise levels; leave "
                 "one of them out"
