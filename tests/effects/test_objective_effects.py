@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.stages import Noised
+from support.messages import refusal
 
 Prepare = Callable[..., Any]
 STABLE_DIFFUSION = Schedule.scaled_linear()
@@ -45,6 +47,28 @@ def test_loss_is_squared_or_huber_with_delta(prepare: Prepare) -> None:
     assert [loss_of_error(huber.objective, e) for e in (0.1, 3.0)] == pytest.approx([0.005, 0.5 * 2.75], rel=1e-4)
     assert loss_of_error(wide.objective, 3.0) == pytest.approx(2.0 * 2.0, rel=1e-4)
     assert huber.step().report.loss < wide.step().report.loss < mse.step().report.loss
+
+
+# breaks if c does not follow the noise level by its formula, or is not multiplied
+@pytest.mark.effect("objective.huber_schedule", "objective.huber_scale")
+def test_pseudo_huber_parameter_follows_the_noise_level(prepare: Prepare) -> None:
+    sigma = float(STABLE_DIFFUSION.sigma[500])
+    expected = {"constant": 0.2, "exponential": 0.2**0.5, "snr": 0.8 / (1 + sigma) ** 2 + 0.2}
+    losses = []
+    for schedule, c in expected.items():
+        settings = {"objective__huber_delta": 0.2, "objective__huber_schedule": schedule}
+        once, twice = (prepare(objective__loss="smooth-l1", objective__huber_scale=s, **settings) for s in (1, 2))
+        for ready, factor in ((once, 1.0), (twice, 2.0)):
+            formula = [2 * (math.hypot(e, factor * c) - factor * c) for e in (0.1, 3.0)]
+            assert [loss_of_error(ready.objective, e) for e in (0.1, 3.0)] == pytest.approx(formula, rel=1e-4)
+        pseudo = prepare(objective__loss="pseudo-huber", **settings).objective
+        assert loss_of_error(pseudo, 3.0) == pytest.approx(2 * c * (math.hypot(3.0, c) - c), rel=1e-4)
+        losses.append(once.step().report.loss)
+    assert len(set(losses)) == 3, "another schedule trains with another loss"
+    assert "is for objective.loss=pseudo-huber or smooth-l1" in refusal("objective.huber_schedule=snr")
+    assert "is for objective.loss=pseudo-huber or smooth-l1" in refusal("objective.huber_scale=2")
+    words = ("objective.loss=smooth-l1", "objective.huber_schedule=snr", "model.family=flux")
+    assert "is a flow-matching model" in refusal(*words)
 
 
 def weights_at(prepare: Prepare, timesteps: list[int], **settings: Any) -> Tensor:

@@ -16,7 +16,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from mezzotint import draws
-from mezzotint.diffusion import learned_variance, noise, preconditioning, prediction, pyramid, timesteps, weighting
+from mezzotint.diffusion import (
+    learned_variance,
+    noise,
+    preconditioning,
+    prediction,
+    pseudo_huber,
+    pyramid,
+    timesteps,
+    weighting,
+)
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.prediction import expand_to
 from mezzotint.diffusion.schedule import Schedule
@@ -199,7 +208,8 @@ class Objective:
         the level, from `objective.weighting` and Min-SNR. mask: (B, *spatial), 1 where latents count.
         mse: e². l1: |e|. huber: ½e² up to |e| = δ, δ(|e| − ½δ) beyond (Huber 1964), which is half of mse for small
         errors. mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0);
-        huber-mse: mse · (1 − t/T) + huber · t/T.
+        huber-mse: mse · (1 − t/T) + huber · t/T. pseudo-huber, smooth-l1: see `pseudo_huber.py`, with c by
+        `objective.huber_schedule`.
         """
         output, v = learned_variance.split_prediction(predicted, noised.x_t)
         output, target = output.float(), self.target(noised)
@@ -245,6 +255,9 @@ class Objective:
         kind = self.settings.loss
         if kind == "l1":
             return functional.l1_loss(predicted, target, reduction="none")
+        if kind in ("pseudo-huber", "smooth-l1"):
+            formula = pseudo_huber.pseudo_huber if kind == "pseudo-huber" else pseudo_huber.smooth_l1
+            return formula(predicted - target, expand_to(self._huber_c(noised), predicted.ndim))
         mse = functional.mse_loss(predicted, target, reduction="none")
         if kind == "mse":
             return mse
@@ -253,6 +266,20 @@ class Objective:
             return huber
         noise_share = expand_to(self.timestep(noised) / self.schedule.num_timesteps, noised.x_0.ndim)
         return torch.lerp(huber, mse, noise_share if kind == "mse-huber" else 1.0 - noise_share)
+
+    def _huber_c(self, noised: Noised) -> Tensor:
+        """The parameter of the pseudo-Huber losses, (B,) float32."""
+        settings = self.settings
+        match settings.huber_schedule:
+            case "constant":
+                c = torch.full_like(noised.level, settings.huber_delta, dtype=torch.float32)
+            case "exponential":
+                noise_share = self.timestep(noised) / self.schedule.num_timesteps
+                c = pseudo_huber.exponential_c(settings.huber_delta, noise_share)
+            case "snr":
+                sigma = noised.level if self._has_sigma else self._sigma[noised.level.long()]
+                c = pseudo_huber.snr_c(settings.huber_delta, sigma)
+        return settings.huber_scale * c
 
     def timestep(self, noised: Noised) -> Tensor:
         """The timestep of each sample, (B,) float32; for levels in σ the nearest one."""

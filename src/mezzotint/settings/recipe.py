@@ -144,6 +144,11 @@ class Recipe(Section):
                     f"objective.{name} has no meaning for model.family={self.model.family}, a flow-matching model; "
                     "leave it out (objective.flow sets which noise levels are trained)"
                 )
+        if objective.huber_schedule == "snr":
+            yield (
+                "objective.huber_schedule=snr needs a schedule of ᾱ, and model.family="
+                f"{self.model.family} is a flow-matching model; set constant or exponential"
+            )
         if objective.weighting == "debiased":
             yield (
                 f"objective.weighting=debiased is for predictions of epsilon and v, and model.family="

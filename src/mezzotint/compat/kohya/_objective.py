@@ -20,17 +20,12 @@ _WITHOUT_EFFECT = {
     ),
 }  # fmt: skip
 """Options that the scripts of a family have and do not use."""
-_LOSSES = {"l2": "mse", "l1": "l1"}
+_LOSSES = {"l2": "mse", "l1": "l1", "huber": "pseudo-huber", "smooth_l1": "smooth-l1"}
 
 
 def set_objective(draft: Draft, script: Script) -> None:
     """Sets the section `objective`."""
-    loss = draft.text("loss_type")
-    if loss in _LOSSES:
-        draft.set("objective.loss", _LOSSES[loss], "loss_type")
-    else:
-        message = f"{loss} needs the pseudo-Huber loss, which Mezzotint does not have yet"
-        draft.refuse("loss_type", message, "leave it out, or write l1")
+    _set_loss(draft, script)
     if script.is_flow:
         for flag in _WITHOUT_EFFECT[script.family]:
             if draft.values[flag] not in (None, False, 0):
@@ -42,6 +37,31 @@ def set_objective(draft: Draft, script: Script) -> None:
     strength = draft.values["ip_noise_gamma"]
     if strength and script.family != "sd3" and draft.check_bounds("ip_noise_gamma"):
         draft.set("objective.input_perturbation", strength, "ip_noise_gamma")
+
+
+def _set_loss(draft: Draft, script: Script) -> None:
+    loss, schedule = draft.text("loss_type"), draft.text("huber_schedule")
+    draft.set("objective.loss", _LOSSES[loss], "loss_type")
+    if loss not in ("huber", "smooth_l1"):
+        for flag in ("huber_c", "huber_scale", "huber_schedule"):
+            if draft.values[flag] != draft.rows[flag].default:
+                draft.note(flag, f"has no effect with --loss_type={loss}")
+        return
+    if script.is_flow and schedule == "snr":
+        message = (
+            f"is snr, its default, which fails in {script.name}.py"
+            if not draft.is_given("huber_schedule")
+            else (f"snr fails in {script.name}.py")
+        )
+        draft.refuse("huber_schedule", message, "write constant or exponential", "E1017")
+        return
+    if draft.check_bounds("huber_c"):
+        draft.set("objective.huber_delta", draft.number("huber_c"), "huber_c")
+    draft.set("objective.huber_schedule", schedule, "huber_schedule")
+    if schedule != "snr" and draft.check_bounds("huber_scale"):
+        draft.set("objective.huber_scale", draft.number("huber_scale"), "huber_scale")
+    elif draft.number("huber_scale") != 1.0:
+        draft.note("huber_scale", "has no effect with --huber_schedule=snr, as in the scripts")
 
 
 def _set_noise(draft: Draft) -> None:

@@ -6,15 +6,14 @@ from mezzotint.compat.kit.dialect import ignored, mapped, refused, row, waits
 
 _OLD = "optim.optimizer.kind"
 _LOGGING = "Mezzotint prints and records its own messages"
-_HUBER = "the pseudo-Huber loss"
 
 # fmt: off
 NOISE = (
-    row("loss_type", "l2", "objective.loss", "huber and smooth_l1 wait for the pseudo-Huber loss",
-        choices=("l1", "l2", "huber", "smooth_l1")),
-    waits("huber_c", 0.1, _HUBER, "its parameter"),
-    waits("huber_scale", 1.0, _HUBER, "its parameter"),
-    waits("huber_schedule", "snr", _HUBER, "how its parameter varies", choices=("constant", "exponential", "snr")),
+    row("loss_type", "l2", "objective.loss", "huber is pseudo-huber", choices=("l1", "l2", "huber", "smooth_l1")),
+    row("huber_c", 0.1, "objective.huber_delta", "of huber and smooth_l1", above=0),
+    row("huber_scale", 1.0, "objective.huber_scale", "of huber and smooth_l1; not with the schedule snr", above=0),
+    row("huber_schedule", "snr", "objective.huber_schedule", "of huber and smooth_l1; snr is not for SD3 and FLUX.1",
+        choices=("constant", "exponential", "snr")),
     row("noise_offset", float, "objective.noise_offset", "noise that is constant over each channel", least=0),
     waits("noise_offset_random_strength", False, "random noise strengths", "a random share of noise_offset"),
     waits("adaptive_noise_scale", float, "adaptive noise offset", "more offset for bright and dark images"),

@@ -12,6 +12,7 @@ from mezzotint.settings.sections.flow import FlowSettings
 
 OF_THE_LOSS = ("sigma-sqrt", "cosmap")
 """Weightings of flow-matching models that multiply the loss whatever its target."""
+_PSEUDO_HUBER = ("pseudo-huber", "smooth-l1")
 _OF_ANY_LOSS = ("debiased", *OF_THE_LOSS)
 """Weightings that multiply the loss of any kind."""
 
@@ -43,13 +44,23 @@ class TimestepBiasSettings(Section):
 class ObjectiveSettings(Section):
     """The mathematics of a training step."""
 
-    loss: Annotated[Literal["mse", "l1", "huber", "mse-huber", "huber-mse"], ALLOW] = "mse"
-    """`mse` is the squared error of the prediction, `l1` the absolute one; `huber` is quadratic up to
-    `objective.huber_delta` and linear beyond, which is robust to outliers. `mse-huber` moves with the timestep from
-    Huber at 0 to MSE at the last one, `huber-mse` the other way (EveryDream2's names)."""
+    loss: Annotated[Literal["mse", "l1", "huber", "pseudo-huber", "smooth-l1", "mse-huber", "huber-mse"], ALLOW] = "mse"
+    """`mse` is the squared error e² of the prediction, `l1` the absolute one; `huber` is quadratic up to δ =
+    `objective.huber_delta` and linear beyond, which is robust to outliers. `pseudo-huber`, 2c (√(e² + c²) − c), and
+    `smooth-l1`, 2 (√(e² + c²) − c), are smooth everywhere; c is δ, or varies by `objective.huber_schedule` (sd-scripts'
+    huber and smooth_l1). `mse-huber` moves with the timestep from Huber at 0 to MSE at the last one, `huber-mse` the
+    other way (EveryDream2's names)."""
 
     huber_delta: Annotated[PositiveFloat, ALLOW] = 0.1
-    """Where the Huber loss changes from quadratic to linear, in units of the prediction."""
+    """δ, where the Huber losses change from quadratic to linear, in units of the prediction."""
+
+    huber_schedule: Annotated[Literal["constant", "exponential", "snr"], ALLOW] = "constant"
+    """How c of `pseudo-huber` and `smooth-l1` depends on the noise level: `constant`, δ; `exponential`, δ^(t/T) with T
+    timesteps; `snr`, (1 − δ)/(1 + σ)² + δ with σ = √((1 − ᾱ)/ᾱ), not for flow-matching models. The last two fall from 1
+    without noise to δ (formulas of sd-scripts)."""
+
+    huber_scale: Annotated[PositiveFloat, ALLOW] = 1.0
+    """A factor of c."""
 
     weighting: Annotated[
         Literal["prediction", "unit", "epsilon", "v", "edm", "debiased", "sigma-sqrt", "cosmap"], ALLOW
@@ -128,6 +139,12 @@ class ObjectiveSettings(Section):
     """The objective of flow-matching models."""
 
     def contradictions(self) -> Iterator[str]:
+        if self.loss not in _PSEUDO_HUBER and (self.huber_schedule, self.huber_scale) != ("constant", 1.0):
+            name = "huber_schedule" if self.huber_schedule != "constant" else "huber_scale"
+            yield (
+                f"objective.{name} is for objective.loss={' or '.join(_PSEUDO_HUBER)}, got {self.loss}; leave it out, "
+                "or set one of these losses"
+            )
         low, high = self.timesteps
         if not 0 <= low < high <= 1000:
             yield (f"objective.timesteps must be two numbers with 0 ≤ first < second ≤ 1000, got {low}, {high}")

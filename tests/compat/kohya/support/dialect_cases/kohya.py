@@ -95,6 +95,7 @@ EXPECTED: dict[str, Any] = {
 ONLY_DENOISER = {"model.train": ["denoiser"], "model.adapter.targets": ["denoiser/attention+mlp"]}
 WITH_V = ("--v_parameterization",)
 HELD_OUT = {"data.holdout.fraction": 0.1, "run.validation.every": "1 epochs"}
+HUBER = ("--loss_type=huber",)
 PYRAMID = ("--multires_noise_iterations=6",)
 
 ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
@@ -138,6 +139,10 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
                              HELD_OUT | {"data.holdout.max_samples": 3}),
     "no_half_vae": (["--no_half_vae"], {"run.vae_dtype": "fp32"}),
     "loss_type": (["--loss_type=l1"], {"objective.loss": "l1"}),
+    "huber_c": (["--huber_c=0.3"], {"objective.huber_delta": 0.3}),
+    "huber_schedule": (["--huber_schedule=exponential"],
+                       {"objective.huber_schedule": "exponential", "objective.huber_scale": 1.0}),
+    "huber_scale": (["--huber_scale=2"], {"objective.huber_scale": 2.0}),
     "noise_offset": (["--noise_offset=0.05"], {"objective.noise_offset": 0.05}),
     "multires_noise_iterations": ([*PYRAMID], {"objective.pyramid_discount": 0.3}),
     "multires_noise_discount": (["--multires_noise_discount=0.2"], {"objective.pyramid_discount": 0.2}),
@@ -209,6 +214,7 @@ LINES = Lines(
     beside={
         "fp8_base": ("--mixed_precision=bf16",), "fp8_base_unet": ("--mixed_precision=bf16",),
         "full_fp16": ("--mixed_precision=fp16",), "full_bf16": ("--mixed_precision=bf16",),
+        "huber_c": HUBER, "huber_schedule": HUBER, "huber_scale": (*HUBER, "--huber_schedule=constant"),
         "multires_noise_discount": PYRAMID, "scale_v_pred_loss_like_noise_pred": WITH_V, "zero_terminal_snr": WITH_V,
         "lr_warmup_steps": ("--lr_scheduler=linear",), "lr_scheduler_power": ("--lr_scheduler=polynomial",),
         "lr_scheduler_num_cycles": ("--lr_scheduler=cosine_with_restarts",),
@@ -237,7 +243,8 @@ LINES = Lines(
         (["--lr_scheduler=linear", "--lr_warmup_steps=-1"], "--lr_warmup_steps"),
         (["--lr_scheduler=polynomial", "--learning_rate=1e-8"], "--learning_rate"),
         (["--lr_scheduler=cosine_with_min_lr"], "--lr_scheduler_min_lr_ratio"),
-        (["--loss_type=huber"], "--loss_type", "E1018"), (["--noise_offset=-1"], "--noise_offset"),
+        ([*HUBER, "--huber_c=0"], "--huber_c", "E1017"), (["--noise_offset=-1"], "--noise_offset"),
+        ([*HUBER, "--huber_schedule=constant", "--huber_scale=-1"], "--huber_scale", "E1017"),
         (["--scale_v_pred_loss_like_noise_pred"], "--scale_v_pred_loss_like_noise_pred"),
         ([*WITH_V, "--scale_v_pred_loss_like_noise_pred", "--min_snr_gamma=5"], "--scale_v_pred_loss_like_noise_pred"),
         (["--debiased_estimation_loss", "--min_snr_gamma=5"], "--debiased_estimation_loss", "E1018"),
