@@ -38,8 +38,9 @@ from mezzotint.stages import Loss, Noised
 class StepDraws:
     """The addresses of one batch's draws. noise, offset, pyramid, perturbation, embedding: (B,) int64 on the device;
     without the last two nothing is perturbed. timestep, first_frame: (B,) uint64 on the host; without first_frame no
-    clip has first-frame conditioning. shrinking: numbers in [2, 4) by which the levels of pyramid noise shrink, the
-    same for all samples of the step."""
+    clip has first-frame conditioning. The same for all samples of the step: shrinking, numbers in [2, 4) by which the
+    levels of pyramid noise shrink; offset_share, perturbation_share, in [0, 1), which random strengths of the two kinds
+    of noise are multiplied by."""
 
     noise: Tensor
     offset: Tensor
@@ -49,6 +50,8 @@ class StepDraws:
     perturbation: Tensor | None = None
     embedding: Tensor | None = None
     first_frame: NDArray[np.uint64] | None = None
+    offset_share: float = 1.0
+    perturbation_share: float = 1.0
 
     @classmethod
     def at(cls, seed: int, step: int, positions: NDArray[np.int64], device: torch.device | str) -> Self:
@@ -62,6 +65,8 @@ class StepDraws:
             timestep=draws.keys(seed, "timestep", step, positions),
             shrinking=pyramid.ratios(draws.uniforms(levels).tolist()),
             first_frame=draws.keys(seed, "first-frame", step, positions),
+            offset_share=draws.uniform(draws.key(seed, "offset-strength", step)),
+            perturbation_share=draws.uniform(draws.key(seed, "perturbation-strength", step)),
             **dict(zip(purposes, on_device, strict=True)),
         )
 
@@ -158,13 +163,23 @@ class Objective:
     def _noises(self, x_0: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:
         """The noise of the target, and the noise of the network's input, which `objective.input_perturbation`
         increases."""
-        eps = self._base_noise(x_0, draws)
-        if self.settings.noise_offset:
-            count = x_0.shape[1] if self.settings.noise_offset_per == "channel" else 1
-            eps = eps + self.settings.noise_offset * noise.normal(draws.offset, (count, *[1] * (x_0.ndim - 2)))
-        if not self.settings.input_perturbation or draws.perturbation is None:
+        settings, eps = self.settings, self._base_noise(x_0, draws)
+        if settings.noise_offset or settings.noise_offset_adaptive_scale:
+            count = x_0.shape[1] if settings.noise_offset_per == "channel" else 1
+            drawn = noise.normal(draws.offset, (count, *[1] * (x_0.ndim - 2)))
+            eps = eps + self._offset_strength(x_0, draws.offset_share) * drawn
+        if not settings.input_perturbation or draws.perturbation is None:
             return eps, eps
-        return eps, eps + self.settings.input_perturbation * noise.normal(draws.perturbation, x_0.shape[1:])
+        share = draws.perturbation_share if settings.input_perturbation_random_strength else 1.0
+        return eps, eps + share * settings.input_perturbation * noise.normal(draws.perturbation, x_0.shape[1:])
+
+    def _offset_strength(self, x_0: Tensor, share: float) -> Tensor | float:
+        """The deviation of offset noise: a number, or (B, C, 1, …) if it follows the latents."""
+        settings = self.settings
+        strength = (share if settings.noise_offset_random_strength else 1.0) * settings.noise_offset
+        if not settings.noise_offset_adaptive_scale:
+            return strength
+        return noise.adaptive_offset(x_0, strength, settings.noise_offset_adaptive_scale)
 
     def _base_noise(self, x_0: Tensor, draws: StepDraws) -> Tensor:
         """Normal noise, or pyramid noise of the same standard deviation."""

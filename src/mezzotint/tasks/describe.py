@@ -17,6 +17,7 @@ from mezzotint.data.findings.captions import LostWords
 from mezzotint.runtimes.base import Launch
 from mezzotint.settings.counting import format_bytes, format_count, format_names
 from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.tasks import description_notes
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.resolving import rate_factor, resolve
@@ -196,7 +197,7 @@ def _objective_line(recipe: Recipe, model: TrainableModel) -> str:
         f"weighting {o.weighting}": o.weighting != "prediction",
         f"log-normal noise levels ({o.log_normal[0]:g}, {o.log_normal[1]:g})": o.noise_levels == "log-normal",
         f"Min-SNR γ {o.min_snr_gamma or 0:g} ({o.min_snr_form})": o.min_snr_gamma is not None,
-        f"noise offset {o.noise_offset:g} per {o.noise_offset_per}": o.noise_offset,
+        f"noise offset {_offset_text(o)} per {o.noise_offset_per}": o.noise_offset or o.noise_offset_adaptive_scale,
         f"pyramid noise {o.pyramid_discount:g}": o.pyramid_discount,
         f"embedding perturbation {o.embedding_perturbation:g}": o.embedding_perturbation,
         "zero terminal SNR": o.zero_terminal_snr,
@@ -207,6 +208,12 @@ def _objective_line(recipe: Recipe, model: TrainableModel) -> str:
         f"caption dropout {captions.dropout:g} ({captions.dropped})": captions.dropout,
     }
     return ", ".join(part for part, applies in parts.items() if applies)
+
+
+def _offset_text(o: ObjectiveSettings) -> str:
+    strength = f"{'up to ' if o.noise_offset_random_strength else ''}{o.noise_offset:g}"
+    scale = o.noise_offset_adaptive_scale
+    return f"{strength} {'+' if scale > 0 else '−'} {abs(scale):g} · |mean|" if scale else strength
 
 
 def _update_line(recipe: Recipe, steps: int) -> str:

@@ -131,6 +131,11 @@ def test_noise_levels(script: str, words: str, drawn: str, name: str, is_reverse
         ("sd3_train", "--min_timestep=200 --max_timestep=900", {"objective.flow.sigmas": [0.2, 0.9]}),
         ("sd3_train", "--noise_offset=0.1 --ip_noise_gamma=0.1", {}),
         ("flux_train", "--ip_noise_gamma=0.1 --min_timestep=100", {"objective.input_perturbation": 0.1}),
+        (
+            "flux_train",
+            "--ip_noise_gamma=0.1 --ip_noise_gamma_random_strength",
+            {"objective.input_perturbation": 0.1, "objective.input_perturbation_random_strength": True},
+        ),
         ("flux_train", "--model_prediction_type=raw", {}),
         ("flux_train", "--weighting_scheme=sigma_sqrt", {}),
         ("train_db", "--min_timestep=100 --max_timestep=900", {"objective.timesteps": [100, 900]}),
@@ -150,6 +155,10 @@ def test_options_without_effect_are_noted() -> None:
     actual = notes("flux_train", *words)
     assert actual.count("has no effect in flux_train.py") == 3
     assert "has no effect with raw predictions" in actual
+    words = ("--noise_offset_random_strength", "--ip_noise_gamma_random_strength", "--adaptive_noise_scale=0.1")
+    assert notes("sd3_train", *words).count("has no effect in sd3_train.py") == 3
+    assert "has no effect without --noise_offset" in notes("train_db", *words[:1])
+    assert "has no effect without --ip_noise_gamma" in notes("flux_train", *words[1:2])
     assert "read as raw" in notes("flux_train")
     assert "read as raw" not in notes("flux_train", "--model_prediction_type=raw")
 

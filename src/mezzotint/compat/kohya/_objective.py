@@ -10,13 +10,14 @@ from mezzotint.compat.kohya._scripts import Script
 
 _WITHOUT_EFFECT = {
     "sd3": (
-        "noise_offset", "multires_noise_iterations", "min_snr_gamma", "scale_v_pred_loss_like_noise_pred",
-        "debiased_estimation_loss", "zero_terminal_snr", "v_parameterization", "ip_noise_gamma", "clip_skip",
+        "noise_offset", "noise_offset_random_strength", "adaptive_noise_scale", "multires_noise_iterations",
+        "min_snr_gamma", "scale_v_pred_loss_like_noise_pred", "debiased_estimation_loss", "zero_terminal_snr",
+        "v_parameterization", "ip_noise_gamma", "ip_noise_gamma_random_strength", "clip_skip",
     ),
     "flux": (
-        "noise_offset", "multires_noise_iterations", "min_snr_gamma", "scale_v_pred_loss_like_noise_pred",
-        "debiased_estimation_loss", "zero_terminal_snr", "v_parameterization", "min_timestep", "max_timestep",
-        "clip_skip",
+        "noise_offset", "noise_offset_random_strength", "adaptive_noise_scale", "multires_noise_iterations",
+        "min_snr_gamma", "scale_v_pred_loss_like_noise_pred", "debiased_estimation_loss", "zero_terminal_snr",
+        "v_parameterization", "min_timestep", "max_timestep", "clip_skip",
     ),
 }  # fmt: skip
 """Options that the scripts of a family have and do not use."""
@@ -34,9 +35,8 @@ def set_objective(draft: Draft, script: Script) -> None:
     else:
         _set_noise(draft)
         _set_weights(draft)
-    strength = draft.values["ip_noise_gamma"]
-    if strength and script.family != "sd3" and draft.check_bounds("ip_noise_gamma"):
-        draft.set("objective.input_perturbation", strength, "ip_noise_gamma")
+    if script.family != "sd3":
+        _set_input_perturbation(draft)
 
 
 def _set_loss(draft: Draft, script: Script) -> None:
@@ -65,8 +65,7 @@ def _set_loss(draft: Draft, script: Script) -> None:
 
 
 def _set_noise(draft: Draft) -> None:
-    if draft.values["noise_offset"] and draft.check_bounds("noise_offset"):
-        draft.set("objective.noise_offset", draft.number("noise_offset"), "noise_offset")
+    _set_noise_offset(draft)
     if draft.values["multires_noise_iterations"] and draft.check_bounds("multires_noise_discount"):
         discount = draft.number("multires_noise_discount")
         draft.set("objective.pyramid_discount", discount, "multires_noise_discount", "multires_noise_iterations")
@@ -76,6 +75,32 @@ def _set_noise(draft: Draft) -> None:
     low, high = (draft.values[flag] for flag in ("min_timestep", "max_timestep"))
     if (low is not None or high is not None) and all(map(draft.check_bounds, ("min_timestep", "max_timestep"))):
         draft.set("objective.timesteps", [low or 0, 1000 if high is None else high], "min_timestep", "max_timestep")
+
+
+def _set_noise_offset(draft: Draft) -> None:
+    flag, scale = "noise_offset_random_strength", draft.values["adaptive_noise_scale"]
+    if not draft.values["noise_offset"]:
+        if scale:
+            draft.refuse("adaptive_noise_scale", "needs --noise_offset", "write it, too, or leave this out", "E1017")
+        if draft.values[flag]:
+            draft.note(flag, "has no effect without --noise_offset")
+    elif draft.check_bounds("noise_offset"):
+        draft.set("objective.noise_offset", draft.number("noise_offset"), "noise_offset")
+        if draft.values[flag]:
+            draft.set("objective.noise_offset_random_strength", True, flag)
+        if scale:
+            draft.set("objective.noise_offset_adaptive_scale", scale, "adaptive_noise_scale")
+
+
+def _set_input_perturbation(draft: Draft) -> None:
+    flag, strength = "ip_noise_gamma_random_strength", draft.values["ip_noise_gamma"]
+    if not strength:
+        if draft.values[flag]:
+            draft.note(flag, "has no effect without --ip_noise_gamma")
+    elif draft.check_bounds("ip_noise_gamma"):
+        draft.set("objective.input_perturbation", strength, "ip_noise_gamma")
+        if draft.values[flag]:
+            draft.set("objective.input_perturbation_random_strength", True, flag)
 
 
 def _set_weights(draft: Draft) -> None:

@@ -110,6 +110,15 @@ class ObjectiveSettings(Section):
     noise_offset_per: Annotated[Literal["channel", "sample"], ALLOW] = "channel"
     """Draw offset noise for each `channel` of an image, or once for the whole `sample`, as MindONE does."""
 
+    noise_offset_random_strength: Annotated[bool, ALLOW] = False
+    """Multiply `objective.noise_offset` by a number that is drawn evenly from 0 to 1 at each step, the same for all its
+    samples, as sd-scripts for each batch."""
+
+    noise_offset_adaptive_scale: Annotated[float, ALLOW] = 0.0
+    """Adds this much times the absolute mean of each channel of the latents to the strength of its offset noise, which
+    stays at least 0: more offset for very dark and very bright images, less with a negative number (sd-scripts'
+    adaptive_noise_scale)."""
+
     pyramid_discount: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
     """Pyramid noise (Whitaker 2023): noise of smaller and smaller sizes, upscaled, is added with this factor to the
     power of the level, and the sum normalised to unit deviation. 0 is plain noise; above 0.4 only for short runs, under
@@ -122,6 +131,10 @@ class ObjectiveSettings(Section):
     input_perturbation: Annotated[NonNegativeFloat, ALLOW] = 0.0
     """Adds this much more noise to the denoiser's input, while the target stays the same (Ning et al. 2023,
     arXiv:2301.11706); 0.1 is usual. It makes sampling tolerate its own errors."""
+
+    input_perturbation_random_strength: Annotated[bool, ALLOW] = False
+    """Multiply `objective.input_perturbation` by a number that is drawn evenly from 0 to 1 at each step, the same for
+    all its samples, as sd-scripts for each batch."""
 
     zero_terminal_snr: Annotated[bool, NEVER] = False
     """Rescales the noise schedule so that the last timestep is pure noise (Lin et al. 2023, arXiv:2305.08891,
