@@ -15,6 +15,7 @@ UNIFORMS = (0.0001, 0.1234, 0.5004, 0.7777, 0.9991)
 NORMALS = (-2.5, -0.7, 0.1, 0.9, 2.2)
 TIMESTEPS = (0, 250, 999)
 ERRORS = (0.0, 0.01, -0.3, 2.0)
+CURVES = ("sine", "cosine", "linear", "reverse_linear", "zeros")
 STEPS = (0, 3, 10, 37, 55, 99)
 
 
@@ -92,6 +93,20 @@ def alpha_bar(t: int) -> float:
     return math.prod(1 - (first + (last - first) * i / 999) ** 2 for i in range(t + 1))
 
 
+def block_weights(curve: str, count: int) -> list[float]:
+    """The factors of the rates of input or output blocks, from the first to the last, plus 0.25."""
+    rising = [i / (count - 1) for i in range(count)]
+    falling = [1 - i / (count - 1) for i in range(count)]
+    values = {
+        "sine": [math.sin(x * math.pi / 2) for x in rising],
+        "cosine": [math.sin(x * math.pi / 2) for x in falling],
+        "linear": rising,
+        "reverse_linear": falling,
+        "zeros": [0.0] * count,
+    }[curve]
+    return [value + 0.25 for value in values]
+
+
 def main() -> None:
     names = ("constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial", "cosine_with_min_lr")
     numbers = {
@@ -116,6 +131,10 @@ def main() -> None:
         "flux_flux_shift": [shift(sigmoid(n), flux_shift(768, 1024)) for n in NORMALS],
         "sd3_logit_normal": [shift(sigmoid(0.5 + 0.8 * n), 2.0) for n in NORMALS],
         "sd3_mode": [shift(mode(u, 1.29), 2.0) for u in UNIFORMS],
+        "block_weights": {
+            family: {curve: block_weights(curve, count) for curve in CURVES}
+            for family, count in (("sd", 12), ("sdxl", 9))
+        },
         "steps": STEPS,
         "schedules": {name: [schedule(name, step, 100, 10, 1e-4) for step in STEPS] for name in names},
         "warmup": {"250": 250, "0.05": 80, "10%": 160},

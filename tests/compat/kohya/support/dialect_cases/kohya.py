@@ -204,11 +204,11 @@ ELSEWHERE = {
     "use_style_template", "cache_text_encoder_outputs", "cache_text_encoder_outputs_to_disk", "clip_l", "clip_g",
     "t5xxl", "t5xxl_max_token_length", "blocks_to_swap", "ae", "guidance_scale", "model_type", "train_text_encoder",
     "learning_rate_te", "learning_rate_te1", "learning_rate_te2", "blockwise_fused_optimizers",
-    "fused_optimizer_groups", "stop_text_encoder_training", "weighting_scheme", "logit_mean", "logit_std",
+    "block_lr", "fused_optimizer_groups", "stop_text_encoder_training", "weighting_scheme", "logit_mean", "logit_std",
     "mode_scale", "timestep_sampling", "discrete_flow_shift", "sigmoid_scale", "model_prediction_type",
     "training_shift",
 }  # fmt: skip
-"""Options of other scripts than that of `BAREST`; test_model.py and test_objective.py have them."""
+"""Options of other scripts than that of `BAREST`: see test_model.py, test_objective.py and test_block_rates.py."""
 
 LINES = Lines(
     "kohya",
@@ -234,6 +234,7 @@ LINES = Lines(
         (["--network_module=networks.lora_flux"], "--network_module", "E1018"),
         (["--network_module=networks.loraa"], "--network_module", "E1018"),
         (["--network_args", "conv_dim"], "--network_args"), (["--network_args", "conv_dims=4"], "--network_args"),
+        (["--network_args", "down_lr_weight=0.5"], "--network_args", "E1017"),
         (["--network_args", "rank_dropout=0.1"], "--network_args", "E1018"),
         (["--network_args", "conv_dim=x"], "--network_args", "E1017"),
         (["--network_dim=0"], "--network_dim"), (["--network_alpha=-1"], "--network_alpha"),
