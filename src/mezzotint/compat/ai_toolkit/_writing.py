@@ -20,6 +20,7 @@ from mezzotint.settings.sections.data import ImageSet
 Values = dict[str, Any]
 
 _SOLVERS = {"euler-a": "euler_a"}
+_TEXT_ENCODER = re.compile(r"text_encoder\w*")
 _CONTAINED = re.compile(r"denoiser(?:_2)?/\*(.+)\*")
 
 
@@ -137,7 +138,7 @@ def _write_optimizer(recipe: Recipe) -> Values:
     values |= {f"{section}.{key}": options[key] for key in _train.OWN_KEYS["adafactor"] if key in options}
     if isinstance(options.get("betas"), (list, tuple)) and None not in options["betas"]:
         values[f"{section}.betas"] = list(options["betas"])
-    rates = {rate for part, rate in recipe.optim.part_lr.items() if part.startswith("text_encoder")}
+    rates = {recipe.optim.rate_of(part) for part in recipe.optim.part_lr if _TEXT_ENCODER.fullmatch(part)}
     values |= {"train.text_encoder_lr": rates.pop()} if len(rates) == 1 else {}
     values["train.max_grad_norm"] = recipe.optim.clip.norm or 0.0
     return values

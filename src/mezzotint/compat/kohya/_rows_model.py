@@ -159,7 +159,7 @@ ONE_SCRIPT: dict[str, tuple[Row, ...]] = {
         row("stop_text_encoder_training", int, "model.train", "-1 does not train the text encoder"),
         ignored("no_token_padding", False, "captions are padded to 77 tokens, as models were trained"),
     ),
-    "sdxl_train": (waits("block_lr", str, "learning rates by block", "rates of 23 groups of blocks"),),
+    "sdxl_train": (row("block_lr", str, "optim.part_lr", "rates of 23 blocks of the U-Net, 0 for frozen"),),
     "flux_train_network": (ignored("split_mode", False, "an old option; use --blocks_to_swap"),),
     "fine_tune sdxl_train": (ignored("diffusers_xformers", False, _ATTENTION),),
     "train_db fine_tune sdxl_train flux_train sd3_train": (
