@@ -8,7 +8,7 @@ are in [−1, 1]. torch is imported only for type checking, so that data plannin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +109,17 @@ class TextEmbedding:
 
 
 @dataclass(frozen=True, slots=True)
+class ConditionImages:
+    """The images of one condition (`data.conditions`) for the samples of a batch. Exactly one of pixels (B, 3, H, W) in
+    [−1, 1] and latents (B, C, h, w; the posterior's mean, scaled) is present. is_kept: (B,) bool; the model gets zeros
+    for a sample whose image is missing or dropped."""
+
+    pixels: Tensor | None
+    latents: Tensor | None
+    is_kept: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Samples of one bucket, on their way to the device. B is the number of samples on this rank; all B may be 0 at the
     end of an epoch.
@@ -122,7 +133,7 @@ class Batch:
     images (`data.prior`); None if the run has none. mask: the parts that count (`data.mask`), uint8 (B, H, W) of
     pixels, or float32 (B, h, w) in [0, 1] as cached; None if the run has no masks. is_filler: one sample of weight 0
     from another process (padding batch), for a process that has none when all must compute together; it is ignored in
-    all sums.
+    all sums. conditions: the condition images by name; empty if the run has none.
 
     stills: the images joined to clips, I of them for each, or None. They are B · I samples with their own keys and
     captions, those of clip b at b · I … b · I + I − 1; pixels (B·I, 3, H, W) with the clips' height and width;
@@ -146,6 +157,7 @@ class Batch:
     dropped: Tensor | None = None
     is_class: Tensor | None = None
     mask: Tensor | None = None
+    conditions: Mapping[str, ConditionImages] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -161,7 +173,9 @@ class Batch:
             if isinstance(value, Batch):  # the images joined to each clip
                 each = value.size // self.size
                 return value.rows(start * each, stop * each)
-            if isinstance(value, TextEmbedding):
+            if isinstance(value, Mapping):
+                return {name: of(one) for name, one in value.items()}
+            if isinstance(value, (TextEmbedding, ConditionImages)):
                 return replace(value, **{field.name: of(getattr(value, field.name)) for field in fields(value)})
             return value[start:stop]
 
@@ -209,12 +223,14 @@ class Framing:
 @dataclass(frozen=True, slots=True)
 class Condition:
     """The denoiser's inputs in addition to the noisy latents. vector: (B, V) float32, numbers in addition to the text:
-    for SDXL sizes in pixels, as the network embeds them. masks: by name, defined by the family."""
+    for SDXL sizes in pixels, as the network embeds them. masks: by name, defined by the family. images: latents
+    (B, C, h, w) of condition images by name, scaled, with zeros for missing ones."""
 
     text: TextEmbedding
     joined_images: TextEmbedding | None = None
     vector: Tensor | None = None
     masks: dict[str, Tensor] = field(default_factory=dict)
+    images: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

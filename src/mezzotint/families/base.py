@@ -307,6 +307,20 @@ def batch_latents(family: ModelFamily, batch: Batch, device: torch.device, poste
     return torch.cat([x_0, joined_images.unflatten(0, (len(x_0), -1)).transpose(1, 2).flatten(2, 3)], dim=2)
 
 
+def condition_latents(family: ModelFamily, batch: Batch, device: torch.device) -> dict[str, Tensor]:
+    """The latents (B, C, h, w) of a batch's condition images by name: the posterior's mean, scaled; zeros for missing
+    ones. No gradient."""
+    latents: dict[str, Tensor] = {}
+    for name, images in batch.conditions.items():
+        mean = images.latents
+        if mean is None:
+            assert images.pixels is not None
+            mean = family.encode_media(images.pixels.to(device, non_blocking=True)).chunk(2, dim=1)[0]
+        kept = images.is_kept.to(device, non_blocking=True)
+        latents[name] = mean.to(device, non_blocking=True) * kept[:, None, None, None]
+    return latents
+
+
 def _latents_of_batch(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments) -> Tensor:
     if batch.latents is not None:
         return batch.latents.to(device, non_blocking=True)

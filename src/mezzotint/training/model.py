@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.diffusion.masking import LossMask
 from mezzotint.diffusion.objective import Objective, StepDraws
-from mezzotint.families.base import ModelFamily, batch_latents
+from mezzotint.families.base import ModelFamily, batch_latents, condition_latents
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.settings.sections.tokens import PART
 from mezzotint.stages import Batch, Loss, TextEmbedding
@@ -59,13 +59,14 @@ class TrainableModel:
         """The loss of a micro-batch with the random draws of a step, and the timesteps of its noise, (B,)."""
         x_0 = batch_latents(self.family, batch, device, self.objective.settings.posterior)
         drawn = StepDraws.at(seed, step, batch.positions.numpy(), device)
+        images = condition_latents(self.family, batch, device)
         text = self._frozen_text(batch)
         of_stills = self._frozen_text(batch.joined_images) if batch.joined_images is not None else None
         with use_attention(self.attention, device), self.precision.autocast(device):
             # a trained text encoder runs under autocast, too
             text = (text or self.family.encode_text(batch.captions)).zero_samples(batch.dropped)
             text = replace(text, states=self.objective.perturb_text(text.states, drawn))
-            condition = replace(self.family.condition(text, batch), joined_images=of_stills)
+            condition = replace(self.family.condition(text, batch), joined_images=of_stills, images=images)
             noised = self.family.training_input(self.objective.noise(x_0, drawn), drawn)
             predicted = self.family.predict(noised, condition)
         weight = batch.weight.to(device, non_blocking=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.settings.sections.run import RunSettings, is_on
-from mezzotint.stages import Batch, TextEmbedding
+from mezzotint.stages import Batch, ConditionImages, TextEmbedding
 
 
 def resolve_padded_size(run: RunSettings, batch_size: int, processes: int) -> int | None:
@@ -37,7 +37,9 @@ def _repeat_last(batch: Batch, times: int, *, per_sample: int) -> Batch:
                 return torch.cat([value, *[value[-per_sample:]] * times])
             case tuple():
                 return value + value[-per_sample:] * times
-            case TextEmbedding():
+            case dict():
+                return {name: extend(one) for name, one in value.items()}
+            case TextEmbedding() | ConditionImages():
                 return replace(value, **{field.name: extend(getattr(value, field.name)) for field in fields(value)})
             case Batch():
                 return _repeat_last(value, times, per_sample=value.size // batch.size)

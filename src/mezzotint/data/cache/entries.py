@@ -157,11 +157,12 @@ class LatentCache(_Entries[LatentLayout]):
         self._seed = seed
         self._stores: dict[tuple[Size, bool], Store] = {}
         self._masks: dict[Size, Store] = {}
+        self._conditions: dict[Size, Store] = {}
         self.refresh()
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        return (*self._stores.values(), *self._masks.values())
+        return (*self._stores.values(), *self._masks.values(), *self._conditions.values())
 
     def cached_view(self, visit: Visit) -> int:
         """The view of a visit, in [0, views)."""
@@ -259,6 +260,37 @@ class LatentCache(_Entries[LatentLayout]):
             raise missing_entries_error(names, self.folder)
         return _fetch(store, addresses, names, self.folder)
 
+    def condition_store(self, bucket: Size) -> Store | None:
+        """The store of condition images of a bucket size, their posterior's mean (C, h, w); None before `define`."""
+        if self.layout is None:
+            return None
+        if bucket not in self._conditions:
+            latent = latent_size(bucket, self.layout.pixels, 1)
+            channels = self.layout.channels // (2 if self.content == "moments" else 1)
+            shape = (channels, latent.height, latent.width)
+            self._conditions[bucket] = Store(self.folder / "conditions", shape=shape, dtype=self._settings.cache.dtype)
+        return self._conditions[bucket]
+
+    def condition_address(self, images: Catalogue, row: int, placed: Placement) -> bytes:
+        """The address of a condition image in the placement of its sample. images: its catalogue. row: in it."""
+        digest, numbers = images.digest[row].tobytes().hex(), ",".join(map(str, _numbers_of(placed)))
+        return hashlib.sha256(f"condition\0{digest}\0{numbers}\0{self.identity}".encode()).digest()
+
+    def read_conditions(
+        self, images: Catalogue, rows: Sequence[int], placed: Sequence[Placement], chosen: Sequence[int]
+    ) -> Tensor:
+        """Reads the latents (B, C, h, w) of condition images in placements of one bucket; zeros for others than
+        `chosen`, indexes in `rows`. Raises as `read`."""
+        store = self.condition_store(placed[0].bucket)
+        names = [images.key(rows[i]) for i in chosen]
+        if store is None:
+            raise missing_entries_error(names, self.folder)
+        latents = torch.zeros((len(rows), *store.shape), dtype=store.dtype)
+        if chosen:
+            addresses = [self.condition_address(images, rows[i], placed[i]) for i in chosen]
+            latents[list(chosen)] = _fetch(store, addresses, names, self.folder)
+        return latents
+
     def mask_store(self, bucket: Size) -> Store | None:
         """The store of masks of a bucket size, float32 in [0, 1], (1, h, w); None before `define`."""
         if self.layout is None:
@@ -273,12 +305,8 @@ class LatentCache(_Entries[LatentLayout]):
         digests = catalogue.overrides.mask_digest
         has_file = catalogue.overrides.mask_of(row) is not None
         digest = digests[row] if has_file and digests is not None else catalogue.digest[row]
-        numbers = (
-            placed.bucket.width, placed.bucket.height, placed.resized.width, placed.resized.height,
-            *placed.crop_top_left, int(placed.flipped),
-        )  # fmt: skip
-        kind = "file" if has_file else "alpha"
-        text = f"mask {decoding.PREPROCESSING}\0{kind}\0{digest.tobytes().hex()}\0{','.join(map(str, numbers))}"
+        kind, numbers = "file" if has_file else "alpha", ",".join(map(str, _numbers_of(placed)))
+        text = f"mask {decoding.PREPROCESSING}\0{kind}\0{digest.tobytes().hex()}\0{numbers}"
         return hashlib.sha256(text.encode("ascii")).digest()
 
     def read_masks(
@@ -296,6 +324,14 @@ class LatentCache(_Entries[LatentLayout]):
             addresses = [self.mask_address(catalogue, rows[i], placed[i]) for i in masked]
             masks[masked] = _fetch(store, addresses, [names[i] for i in masked], self.folder)[:, 0]
         return masks
+
+
+def _numbers_of(placed: Placement) -> tuple[int, ...]:
+    """What distinguishes placements of one image."""
+    return (
+        placed.bucket.width, placed.bucket.height, placed.resized.width, placed.resized.height, *placed.crop_top_left,
+        int(placed.flipped),
+    )  # fmt: skip
 
 
 def _is_drawn(settings: DataSettings) -> bool:

@@ -12,9 +12,9 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -25,8 +25,9 @@ from numpy.typing import ArrayLike, NDArray
 from mezzotint import draws, durable
 from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.buckets.buckets import Placed
-from mezzotint.data.catalogue import indexing
+from mezzotint.data.catalogue import conditions, indexing
 from mezzotint.data.catalogue._probing import Progress
+from mezzotint.data.catalogue.conditions import PairedImages
 from mezzotint.data.catalogue.data_report import DataReport, explain_no_samples, readable, report_of
 from mezzotint.data.files import columns, extracted, remote
 from mezzotint.data.files.columns import DamagedColumns, Texts
@@ -67,7 +68,8 @@ class Catalogue:
 
     fingerprint: a hash of keys, images, captions, repeats, weights and `overrides`, independent of the location.
     stills: the images that are joined to batches of these clips, or None. sizes: for the catalogue of such images, the
-    sizes of the clips that they are joined to. sets: of `data.sets` and `data.prior.path`; () without them.
+    sizes of the clips that they are joined to. sets: of `data.sets` and `data.prior.path`; () without them. conditions:
+    the condition images by name (`data.conditions`).
     A catalogue is sent to other processes as its address.
     """
 
@@ -96,6 +98,7 @@ class Catalogue:
     joined_images: Catalogue | None = None
     sizes: tuple[Size, ...] = ()
     sets: tuple[ImageSet, ...] = ()
+    conditions: Mapping[str, PairedImages] = field(default_factory=dict)
 
     @classmethod
     def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
@@ -120,7 +123,8 @@ class Catalogue:
         return len(self.width)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (self.folder, self.roots, self.fingerprint, self.joined_images, self.sizes, self.sets))
+        beside = self.joined_images, self.sizes, self.sets, dict(self.conditions)
+        return (_reopen, (self.folder, self.roots, self.fingerprint, *beside))
 
     def settings_of(self, row: int, shared: DataSettings) -> DataSettings:
         """The settings of a row's set; without sets the shared ones."""
@@ -329,7 +333,21 @@ def build(
                 _prune(parent, index)
     _check(catalogue, settings)
     catalogue = replace(catalogue, sets=_sets_of(settings))
-    return _with_stills(catalogue, settings, folder, workers, progress)
+    catalogue = _with_stills(catalogue, settings, folder, workers, progress)
+    if not settings.condition_names:
+        return catalogue
+    images = {
+        name: build(conditions.images_settings(settings, name), folder, workers=workers, progress=progress)
+        for name in settings.condition_names
+    }
+    return _with_conditions(catalogue, images, settings)
+
+
+def _with_conditions(catalogue: Catalogue, images: Mapping[str, Catalogue], settings: DataSettings) -> Catalogue:
+    """Adds condition images. images: by name."""
+    paired = {name: conditions.pair(catalogue, of_name, settings, name) for name, of_name in images.items()}
+    fingerprint = conditions.fingerprint_with(catalogue.fingerprint, paired)
+    return replace(catalogue, fingerprint=fingerprint, conditions=paired)
 
 
 def _with_stills(
@@ -365,10 +383,11 @@ def joined_images_settings(settings: DataSettings) -> DataSettings:
 
 def _reopen(
     folder: Path, roots: Sequence[Path], fingerprint: str, joined_images: Catalogue | None, sizes: tuple[Size, ...],
-    sets: tuple[ImageSet, ...],
+    sets: tuple[ImageSet, ...], conditions: Mapping[str, PairedImages],
 ) -> Catalogue:  # fmt: skip
     opened = Catalogue.open(folder, roots)
-    return replace(opened, fingerprint=fingerprint, joined_images=joined_images, sizes=sizes, sets=sets)
+    opened = replace(opened, joined_images=joined_images, sizes=sizes, sets=sets, conditions=conditions)
+    return replace(opened, fingerprint=fingerprint)
 
 
 def _sets_of(settings: DataSettings) -> tuple[ImageSet, ...]:
@@ -380,26 +399,30 @@ def to_address(catalogue: Catalogue) -> str:
     joined_images = to_address(catalogue.joined_images) if catalogue.joined_images is not None else ""
     sizes = [(size.width, size.height) for size in catalogue.sizes]
     roots = list(map(os.fspath, catalogue.roots))
-    return json.dumps([os.fspath(catalogue.folder), roots, catalogue.fingerprint, joined_images, sizes])
+    of_conditions = {name: to_address(paired.images) for name, paired in catalogue.conditions.items()}
+    beside = joined_images, sizes, of_conditions
+    return json.dumps([os.fspath(catalogue.folder), roots, catalogue.fingerprint, *beside])
 
 
 def at_address(address: str, settings: DataSettings) -> Catalogue | None:
     """Opens the data set of these settings that another process has indexed. None if its index is not on this machine,
     or if one of 64 files, spread over all, differs on this machine: this process must then index it itself."""
-    folder, roots, fingerprint, stills_address, sizes = json.loads(address)
+    folder, roots, fingerprint, stills_address, sizes, of_conditions = json.loads(address)
+    images = {
+        name: at_address(of_name, conditions.images_settings(settings, name)) for name, of_name in of_conditions.items()
+    }
     joined_images = at_address(stills_address, joined_images_settings(settings)) if stills_address else None
     try:
         catalogue = Catalogue.open(Path(folder), [Path(root) for root in roots])
     except (FileNotFoundError, DamagedColumns):
         return None
-    if bool(stills_address) != (joined_images is not None) or not all(
-        map(catalogue.is_as_indexed, _spread(len(catalogue), 64))
-    ):
+    known = {name: of_name for name, of_name in images.items() if of_name is not None}
+    is_complete = bool(stills_address) == (joined_images is not None) and len(known) == len(images)
+    if not is_complete or not all(map(catalogue.is_as_indexed, _spread(len(catalogue), 64))):
         return None
     sizes = tuple(Size(width, height) for width, height in sizes)
-    return replace(
-        catalogue, fingerprint=fingerprint, joined_images=joined_images, sizes=sizes, sets=_sets_of(settings)
-    )
+    catalogue = replace(catalogue, joined_images=joined_images, sizes=sizes, sets=_sets_of(settings))
+    return replace(_with_conditions(catalogue, known, settings) if known else catalogue, fingerprint=fingerprint)
 
 
 def _spread(count: int, at_most: int) -> list[int]:

@@ -24,7 +24,7 @@ from mezzotint.data.catalogue import _masking, _probing
 from mezzotint.data.files import caption_cleaning, columns, masks, overrides, remote
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Images
-from mezzotint.data.files.listing import is_remote
+from mezzotint.data.files.listing import is_remote, without_folders
 from mezzotint.data.files.overrides import OverridesBuilder
 from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.remote import NearFiles
@@ -34,6 +34,7 @@ from mezzotint.data.media import clip_files, decoding, timeouts
 from mezzotint.errors import DatasetError
 from mezzotint.settings.base import with_values
 from mezzotint.settings.sections.clips import ClipsSettings
+from mezzotint.settings.sections.conditions import in_folders
 from mezzotint.settings.sections.data import DataSettings, ImageSet
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
@@ -62,6 +63,7 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     data_format, sets = format_of(settings.format), settings.image_sets()
     is_listed = ".png" in data_format.suffixes
     mask_folders = {path for one in sets if (path := one.settings.mask.path) is not None}
+    condition_folders = {path for one in sets for path in in_folders(one.settings.conditions)}
     sources = []
     for number, one in enumerate(sets):
         assert one.settings.path is not None, "a set has a folder"
@@ -72,6 +74,7 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
                 raise
             name = f"data.sets.{number}" if number < len(settings.sets) else "data.prior.path"
             raise DatasetError(f"{name}: {error.message}", code=error.code) from error
+        listing = without_folders(listing, condition_folders)
         of_masks = None
         if one.settings.mask.source == "files":
             listing, of_masks = masks.split_masks(

@@ -268,3 +268,20 @@ class _ExtensionCache(dict[str, bool]):
 
 def _suffix(name: str) -> str:
     return os.path.splitext(name)[1].lower()
+
+
+def select(listing: Listing, selection: list[bool]) -> Listing:
+    """A listing of some of its files. selection: whether each is one of them."""
+    names = [name for name, is_selected in zip(listing.names, selection, strict=True) if is_selected]
+    return replace(listing, names=names, stats=listing.stats[np.array(selection, dtype=np.bool_)])
+
+
+def without_folders(listing: Listing, folders: Iterable[Path]) -> Listing:
+    """A listing without the files in some folders below its root."""
+    resolved = (folder.expanduser().resolve() for folder in folders)
+    inside = tuple(
+        f"{path.relative_to(listing.root).as_posix()}/"
+        for path in resolved
+        if path.is_relative_to(listing.root) and path != listing.root
+    )
+    return select(listing, [not name.startswith(inside) for name in listing.names]) if inside else listing

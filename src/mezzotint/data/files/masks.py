@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
-from mezzotint.data.files.listing import Listing, is_remote, walk
+from mezzotint.data.files.listing import Listing, is_remote, select, walk, without_folders
 from mezzotint.errors import DatasetError
 
 ENDING = "-masklabel"
@@ -59,16 +57,10 @@ def split_masks(
     if folder is not None:
         masks = _list_masks(folder, suffixes)
     elif is_listed:
-        masks = _select(listing, is_mask_file)
+        masks = select(listing, is_mask_file)
     else:
         masks = walk(listing.root, {".png"})
-        masks = _select(masks, [is_named_mask(name) for name in masks.names])
-    for path in (folder.expanduser().resolve() for folder in folders):
-        if path.is_relative_to(listing.root) and path != listing.root:
-            inside = f"{path.relative_to(listing.root).as_posix()}/"
-            is_mask_file = [
-                is_mask or name.startswith(inside) for is_mask, name in zip(is_mask_file, listing.names, strict=True)
-            ]
+        masks = select(masks, [is_named_mask(name) for name in masks.names])
     of_names: dict[str, int] = {}
     for number, name in enumerate(masks.names):
         stem = os.path.splitext(name)[0].removesuffix(ENDING)
@@ -77,7 +69,8 @@ def split_masks(
                 f"{masks.root / masks.names[other]} and {masks.root / name} are masks of one image; keep one of them",
                 code="E1477",
             )
-    return _select(listing, [not is_mask for is_mask in is_mask_file]), Masks(masks, of_names)
+    images = select(listing, [not is_mask for is_mask in is_mask_file])
+    return without_folders(images, folders), Masks(masks, of_names)
 
 
 def _list_masks(folder: Path, suffixes: Collection[str]) -> Listing:
@@ -91,8 +84,3 @@ def _list_masks(folder: Path, suffixes: Collection[str]) -> Listing:
 def is_named_mask(name: str) -> bool:
     """Whether a file next to images is a mask, by its name."""
     return os.path.splitext(name)[0].endswith(ENDING) and name.lower().endswith(".png")
-
-
-def _select(listing: Listing, selection: list[bool]) -> Listing:
-    names = [name for name, is_selected in zip(listing.names, selection, strict=True) if is_selected]
-    return replace(listing, names=names, stats=listing.stats[np.array(selection, dtype=np.bool_)])

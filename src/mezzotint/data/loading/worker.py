@@ -7,9 +7,9 @@ converts it to a `Batch` on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -24,13 +24,13 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches, has_mask
 from mezzotint.data.media import clip_files, clip_transforms, decoding, timeouts
 from mezzotint.data.media.colour import Conversion
-from mezzotint.data.schedule import captions, placement, plan
+from mezzotint.data.schedule import captions, condition_dropout, placement, plan
 from mezzotint.data.schedule.clip_visits import Instants
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError, DatasetError, MezzotintError
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
-from mezzotint.stages import Batch, Placement, TextEmbedding
+from mezzotint.stages import Batch, ConditionImages, Placement, TextEmbedding
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
@@ -61,7 +61,8 @@ class BatchRequest:
 class HostBatch:
     """The result of a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
     the stored dtype. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped, is_class,
-    mask: see `Batch`. broken: see `StepBatches`."""
+    mask: see `Batch`. conditions: see `Batch`, with uint8 pixels or latents in the stored dtype. broken: see
+    `StepBatches`."""
 
     request: BatchRequest
     keys: tuple[str, ...]
@@ -77,6 +78,7 @@ class HostBatch:
     dropped: Tensor | None = None
     is_class: Tensor | None = None
     mask: Tensor | None = None
+    conditions: Mapping[str, ConditionImages] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
 
     def pin_memory(self) -> Self:
@@ -131,6 +133,7 @@ class BatchWorker(Dataset[Any]):
         broken: list[int] = []
         pixels = self._pixels(visits, placed, bucket, broken) if latents is None else None
         rows = self._rows(visits, placed, views, bucket, broken) if latents is not None else None
+        conditions = {name: self._condition(name, visits, placed, broken) for name in self._catalogue.conditions}
         weight = torch.from_numpy(self._weight(request))
         weight[broken] = 0.0
         batch = HostBatch(
@@ -147,7 +150,8 @@ class BatchWorker(Dataset[Any]):
             dropped=self._dropped(visits),
             is_class=torch.from_numpy(self._is_class(request)) if self._has_classes else None,
             mask=self._masks(visits, placed, bucket, keys, broken) if self._has_masks else None,
-            broken=tuple(keys[i] for i in broken),
+            conditions=conditions,
+            broken=tuple(keys[i] for i in dict.fromkeys(broken)),
         )
         return replace(batch, joined_images=self._stills(batch, visits, placed))
 
@@ -168,6 +172,8 @@ class BatchWorker(Dataset[Any]):
             return 0.0
         settings = self._settings_of(visit).captions
         if captions.is_dropped_in(visit.epoch, settings.dropout_every):
+            return 1.0
+        if not condition_dropout.has_caption(visit, self._settings.condition_dropout):
             return 1.0
         own = self._catalogue.overrides.caption_dropout_of(visit.row)
         return settings.dropout if own is None else own
@@ -236,6 +242,43 @@ class BatchWorker(Dataset[Any]):
             if i not in broken and has_mask(self._catalogue, visit.row, self._settings):
                 masks[i] = torch.from_numpy(read_mask(self._catalogue, visit.row, its_placement, self._settings))
         return masks
+
+    def _condition(
+        self, name: str, visits: Sequence[Visit], placed: Sequence[Placement], broken: list[int]
+    ) -> ConditionImages:
+        """The images of a condition, placed as their samples; zeros for a missing or corrupt one."""
+        paired, bucket = self._catalogue.conditions[name], placed[0].bucket
+        p = self._settings.condition_dropout if self._is_training else 0.0
+        rows = paired.rows[[visit.row for visit in visits]].tolist()
+        is_kept = [row >= 0 and condition_dropout.has_images(visit, p) for row, visit in zip(rows, visits, strict=True)]
+        kept = torch.tensor(is_kept)
+        if self._latents is not None:
+            return ConditionImages(None, self._cached_condition(paired.images, rows, placed, is_kept, broken), kept)
+        pixels = torch.zeros((len(visits), 3, bucket.height, bucket.width), dtype=torch.uint8)
+        for i, (row, placement_) in enumerate(zip(rows, placed, strict=True)):
+            if is_kept[i] and i not in broken:
+                try:
+                    pixels[i] = torch.from_numpy(read_image(paired.images, row, placement_, self._settings))
+                except DatasetError as error:
+                    if not self._spares or error.code != BROKEN:
+                        raise
+                    broken.append(i)
+        return ConditionImages(pixels, None, kept)
+
+    def _cached_condition(
+        self, images: Catalogue, rows: Sequence[int], placed: Sequence[Placement], is_kept: Sequence[bool],
+        broken: list[int],
+    ) -> Tensor:  # fmt: skip
+        assert self._latents is not None
+        chosen = [i for i, is_one in enumerate(is_kept) if is_one and i not in broken]
+        try:
+            return self._latents.read_conditions(images, rows, placed, chosen)
+        except CacheError:
+            if not self._spares:
+                raise
+        corrupt = [i for i in chosen if is_broken(images, rows[i], self._settings)]
+        broken += corrupt
+        return self._latents.read_conditions(images, rows, placed, [i for i in chosen if i not in corrupt])
 
     @property
     def _spares(self) -> bool:
@@ -323,7 +366,13 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
         dropped=moved.dropped,
         is_class=moved.is_class,
         mask=moved.mask,
+        conditions={name: _to_condition(images, device) for name, images in moved.conditions.items()},
     )
+
+
+def _to_condition(images: ConditionImages, device: torch.device) -> ConditionImages:
+    pixels = None if images.pixels is None else to_pixels(images.pixels, device)
+    return replace(images, pixels=pixels, latents=None if images.latents is None else images.latents.float())
 
 
 def to_pixels(image: Tensor, device: torch.device) -> Tensor:
@@ -335,7 +384,9 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """Applies a function to all tensors of a batch, also nested ones."""
     if isinstance(value, Tensor):
         return change(value)
-    if isinstance(value, HostBatch | TextEmbedding):
+    if isinstance(value, dict):
+        return {name: map_tensors(one, change) for name, one in value.items()}
+    if isinstance(value, HostBatch | TextEmbedding | ConditionImages):
         changed = {field.name: map_tensors(getattr(value, field.name), change) for field in fields(value)}
         return replace(value, **changed)
     return value

@@ -38,6 +38,7 @@ from mezzotint.settings.sections.cache import CacheSettings as CacheSettings
 from mezzotint.settings.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.settings.sections.captions import ColumnSettings as ColumnSettings
 from mezzotint.settings.sections.clips import ClipsSettings
+from mezzotint.settings.sections.conditions import Conditions
 from mezzotint.settings.sections.sets import BatchSize, Crop, Factor, Resolutions, SetSettings
 from mezzotint.settings.sections.subjects import Folder, MaskSettings, PriorSettings, RatingSettings
 
@@ -127,6 +128,16 @@ class DataSettings(Section):
 
     mask: MaskSettings = MaskSettings()
     """Which parts of images are trained."""
+
+    conditions: Annotated[Conditions, ALLOW] = Field(default_factory=dict)
+    """Images that the model is given beside the caption, by name: `{source: {folder: before}}`, or short
+    `{source: before}`. Models that edit get the image before the edit as `source`; its samples are the images after it.
+    A condition is resized, cropped and mirrored like its sample. See `docs/guides/editing.md`."""
+
+    condition_dropout: Annotated[Annotated[float, Field(ge=0.0, le=1 / 3)], ALLOW] = 0.0
+    """With this probability each, a visit has no caption, no condition images, or neither, so that both can be guided
+    separately (Brooks et al. 2023, arXiv:2211.09800); 0.05 is usual. Missing images are zeros as the model gets
+    them."""
 
     clips: ClipsSettings = ClipsSettings()
     """With a clip format, such as `data.format=videofolder`: frames, selection and sizes of clips, and images trained
@@ -320,6 +331,7 @@ class DataSettings(Section):
                 self.crop, self.small_images, clips=self.format if self.has_clips else ""
             )
         yield from self._prior_contradictions()
+        yield from self._condition_contradictions()
         if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
             yield (
                 f"data.antialias=false does not work with data.resize={self.resize}; set data.resize to bicubic, "
@@ -343,9 +355,14 @@ class DataSettings(Section):
         return any(one.settings.mask.is_on for one in self.image_sets())
 
     @property
+    def condition_names(self) -> tuple[str, ...]:
+        """The names of the condition images, the same for all sets."""
+        return tuple(self.image_sets()[0].settings.conditions)
+
+    @property
     def drops_captions(self) -> bool:
         """Whether captions may be dropped, in any set."""
-        return any(one.settings.captions.can_drop for one in self.image_sets())
+        return self.condition_dropout > 0 or any(one.settings.captions.can_drop for one in self.image_sets())
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -370,6 +387,26 @@ class DataSettings(Section):
         if self.prior.path is not None:
             named = (*named, SetSettings(path=self.prior.path, class_images=True, repeats=1.0))
         return tuple(ImageSet(one.over(self), one.weight, one.class_images) for one in named)
+
+    def _condition_contradictions(self) -> Iterator[str]:
+        """Conditions of samples that have none, and sets with other conditions."""
+        names = {tuple(one.settings.conditions) for one in self.image_sets()}
+        if len(names) > 1:
+            yield (
+                f"data.sets have other condition images ({'; '.join(', '.join(some) or 'none' for some in names)}); "
+                "give all of them the same names, with optional=true for those that some samples lack"
+            )
+        if self.condition_dropout and not any(names):
+            yield "data.condition_dropout has no effect without data.conditions; leave it out"
+        if not any(names):
+            return
+        if self.has_class_images:
+            yield "data.conditions and class images (data.prior) do not go together; leave out one of them"
+        if self.has_clips or format_spec(self.format).is_encoded:
+            yield f"data.conditions need images, and data.format={self.format} has none; leave them out"
+        is_own = any(one.folder is None for each in self.image_sets() for one in each.settings.conditions.values())
+        if is_own and self.format not in ("metadata", "webdataset"):
+            yield f"data.conditions need a folder with data.format={self.format}; write data.conditions.NAME.folder"
 
     def _about_sets(self) -> Iterator[str]:
         if self.path is not None:

@@ -20,6 +20,7 @@ from mezzotint.settings.base import (
 )
 from mezzotint.settings.sections.buckets import BucketSettings
 from mezzotint.settings.sections.captions import CaptionSettings
+from mezzotint.settings.sections.conditions import Conditions
 from mezzotint.settings.sections.subjects import MaskSettings
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ class SetSettings(PartialSection):
 
     captions: SetCaptions = SetCaptions()  # type: ignore[valid-type]
     """Its captions; every setting of `data.captions`."""
+
+    conditions: Annotated[Conditions | None, ALLOW] = None
+    """Its condition images, instead of those of `data.conditions`; the names must be the same."""
 
     mask: SetMask = SetMask()  # type: ignore[valid-type]
     """Where its masks come from: `source` and `path` of `data.mask`."""

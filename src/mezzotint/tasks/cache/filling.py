@@ -33,7 +33,7 @@ from mezzotint.families.base import Encodes, ModelFamily, sample_latents
 from mezzotint.settings.counting import format_bytes, format_count
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
-from mezzotint.tasks.cache import _mask_filling, import_cache, inventory
+from mezzotint.tasks.cache import _condition_filling, _mask_filling, import_cache, inventory
 from mezzotint.tasks.cache._complete import Complete, Record
 from mezzotint.tasks.cache._encoding import CAPTIONS, NO_REPEAT, Encoding
 from mezzotint.tasks.cache.inventory import LatentEntries, Ledger, Lookup, Lookups, TextEntries
@@ -169,6 +169,7 @@ def _fill_absent(worker: Worker, rows: NDArray[np.int32], caches: Caches, lookup
         if latents is not None:
             count += _fill_latents(worker, latents, lookups.images, encodings[0])
             _fill_masks(worker, latents, rows)
+            count += _fill_conditions(worker, latents, rows, encodings[0])
         if text is not None and lookups.captions is not None:
             count += _fill_text(worker, text, lookups.captions, encodings[-1])
     finally:
@@ -227,6 +228,21 @@ def _fill_masks(worker: Worker, latents: LatentCache, rows: NDArray[np.int32]) -
     of_process = rows[inventory.images_of_process(worker.catalogue.digest[rows], worker.rank, worker.world_size)]
     if count := _mask_filling.fill(worker.catalogue, worker.settings, latents, of_process):
         worker.say(f"cache: {format_count(count, 'mask')} stored with the latents")
+
+
+def _fill_conditions(worker: Worker, latents: LatentCache, rows: NDArray[np.int32], encoding: Encoding) -> int:
+    count = _condition_filling.fill(
+        worker.catalogue,
+        worker.settings,
+        latents,
+        rows[inventory.images_of_process(worker.catalogue.digest[rows], worker.rank, worker.world_size)],
+        load=lambda: worker.load("media"),
+        encoding=encoding,
+        device=worker.device,
+    )
+    if count:
+        worker.say(f"cache: {format_count(count, 'condition image')} stored with the latents")
+    return count
 
 
 _Pixels = tuple[NDArray[np.int64], Tensor]

@@ -1,0 +1,121 @@
+"""Condition images of a data set (`data.conditions`): each condition is a catalogue of its own, paired with the samples
+by name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint.errors import DatasetError
+from mezzotint.settings.base import with_values
+from mezzotint.settings.counting import format_count, format_names
+from mezzotint.settings.sections.captions import CaptionSettings
+from mezzotint.settings.sections.data import DataSettings
+from mezzotint.settings.sections.sets import SetSettings
+from mezzotint.settings.sections.subjects import MaskSettings, PriorSettings
+
+if TYPE_CHECKING:
+    from mezzotint.data.catalogue.catalogue import Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class PairedImages:
+    """The images of one condition. images: their catalogue. rows: int32 (n,), the row in it of each sample, −1 for a
+    sample without one."""
+
+    images: Catalogue
+    rows: NDArray[np.int32]
+
+
+def images_settings(settings: DataSettings, name: str) -> DataSettings:
+    """The section for the images of a condition: every image of its folders, or of its column."""
+    sets = settings.image_sets()
+    plain: dict[str, Any] = {
+        "path": None, "sets": (), "conditions": {}, "condition_dropout": 0.0, "repeats": 1.0,
+        "small_images": "upscale", "prior": PriorSettings(), "mask": MaskSettings(),
+        "captions": CaptionSettings(missing="empty"),
+    }  # fmt: skip
+    folders = [one.settings.conditions[name].folder for one in sets]
+    if all(folder is not None for folder in folders):
+        paths = tuple(SetSettings(path=folder) for folder in folders if folder is not None)
+        return with_values(settings, {**plain, "format": "image-folder", "sets": paths})
+    paths = tuple(SetSettings(path=path) for one in sets if (path := one.settings.path) is not None)
+    return with_values(settings, {**plain, "sets": paths, "columns.image": name})
+
+
+def pair(catalogue: Catalogue, images: Catalogue, settings: DataSettings, name: str) -> PairedImages:
+    """Pairs samples with the images of a condition that have their name. Raises DatasetError E1294 for samples without
+    one, unless it is optional, and for two images of one name; E1295 for one with another aspect ratio."""
+    by_name = _rows_by_name(images, name)
+    stems = _stems(catalogue)
+    rows = np.fromiter((by_name.get(stem, by_name.get(_in_set(stem), -1)) for stem in stems), np.int32, len(catalogue))
+    is_required = np.array([not one.settings.conditions[name].optional for one in settings.image_sets()])
+    missing = np.flatnonzero((rows < 0) & is_required[catalogue.set])
+    if len(missing):
+        raise DatasetError(
+            f"data.conditions: {format_count(len(missing), 'sample')} without a {name} image: "
+            f"{format_names([catalogue.label(int(row)) for row in missing[:20]], 10)}; add an image of the same name, "
+            f"remove the sample, or set data.conditions.{name}.optional=true",
+            code="E1294",
+        )
+    unfit = list(_list_unfit(catalogue, images, rows))
+    if unfit:
+        raise DatasetError(
+            f"data.conditions: {format_count(len(unfit), f'{name} image')} of another shape than the sample: "
+            f"{format_names(unfit, 5)}; crop both in the same way",
+            code="E1295",
+        )
+    return PairedImages(images, rows)
+
+
+def _rows_by_name(images: Catalogue, name: str) -> dict[str, int]:
+    """The row of each image by its key without extension, and by its set and file name if that is unique."""
+    stems = _stems(images)
+    by_name = {stem: row for row, stem in enumerate(stems)}
+    if len(by_name) < len(stems):
+        row, stem = next((row, stem) for row, stem in enumerate(stems) if by_name[stem] != row)
+        paths = images.path(row), images.path(by_name[stem])
+        raise DatasetError(f"{paths[0]} and {paths[1]} are {name} images of one sample; keep one of them", code="E1294")
+    short: dict[str, int] = {}
+    for stem, row in by_name.items():
+        key = _in_set(stem)
+        short[key] = -1 if key in short else row
+    return {key: row for key, row in short.items() if row >= 0} | by_name
+
+
+def _stems(catalogue: Catalogue) -> list[str]:
+    """The keys of samples without extensions."""
+    keys = catalogue.keys()
+    return [os.path.splitext(key)[0] for key in keys]
+
+
+def _in_set(stem: str) -> str:
+    """A key without its folders but the number of its set."""
+    first, _, rest = stem.partition("/")
+    last = stem.rpartition("/")[2]
+    return f"{first}/{last}" if rest and first.isdigit() else last
+
+
+def _list_unfit(catalogue: Catalogue, images: Catalogue, rows: NDArray[np.int32]) -> Iterator[str]:
+    """Pairs of which one cannot be the other resized: their aspect ratios differ by more than a pixel."""
+    paired = np.flatnonzero(rows >= 0)
+    width, height = (getattr(catalogue, side)[paired].astype(np.int64) for side in ("width", "height"))
+    wide, high = (getattr(images, side)[rows[paired]].astype(np.int64) for side in ("width", "height"))
+    largest = np.maximum(np.maximum(width, height), np.maximum(wide, high))
+    for i in np.flatnonzero(np.abs(width * high - wide * height) > largest).tolist():
+        yield f"{catalogue.label(int(paired[i]))} is {width[i]}×{height[i]}, its image {wide[i]}×{high[i]}"
+
+
+def fingerprint_with(fingerprint: str, conditions: Mapping[str, PairedImages]) -> str:
+    """The fingerprint of a data set with condition images: their bytes, by sample."""
+    state = hashlib.sha256(fingerprint.encode("ascii"))
+    for name, paired in conditions.items():
+        digests = np.where(paired.rows[:, None] >= 0, paired.images.digest[paired.rows], np.uint8(0))
+        state.update(f" {name} ".encode("ascii") + digests.tobytes())
+    return state.hexdigest()

@@ -1,0 +1,53 @@
+"""Images that the model is given beside the caption: an image to edit, references."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator
+
+from mezzotint.settings.base import ALLOW, FREE, DataPath, Section, take_only
+
+
+class ConditionSettings(Section):
+    """One condition image of each sample, such as the image before an edit."""
+
+    folder: Annotated[DataPath | None, BeforeValidator(take_only), FREE] = None
+    """The folder of these images. Looked up like `data.path`. None: they are in the data set itself, for tables in the
+    column with the condition's name, in tar shards as `KEY.NAME.png`."""
+
+    match: Annotated[Literal["name"], ALLOW] = "name"
+    """How an image of `folder` finds its sample: by its `name` below the folder, with any extension."""
+
+    optional: Annotated[bool, ALLOW] = False
+    """Whether samples may be without this image; they then get black. Otherwise a sample without it is an error."""
+
+
+def _name_single_folder(value: Any) -> Any:
+    """`{source: before}` is short for `{source: {folder: before}}`."""
+    if not isinstance(value, dict):
+        return value
+    return {name: {"folder": one} if isinstance(one, (str, Path)) else one for name, one in value.items()}
+
+
+def _check_names(value: dict[str, ConditionSettings]) -> dict[str, ConditionSettings]:
+    for name in value:
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,29}", name):
+            raise ValueError(f"the name of a condition has small letters, digits and _, got {name!r}")
+    return value
+
+
+Conditions = Annotated[
+    dict[str, ConditionSettings],
+    BeforeValidator(_name_single_folder),
+    AfterValidator(_check_names),
+]
+"""Condition images by name, in the order in which a model with several gets them."""
+
+
+def in_folders(conditions: dict[str, ConditionSettings]) -> Iterator[Path]:
+    """The folders of conditions."""
+    return (one.folder for one in conditions.values() if one.folder is not None)
