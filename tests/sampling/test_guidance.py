@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mezzotint.sampling.guidance import apply_guidance, concatenate, predict_both, zeros_like
+from mezzotint.sampling.guidance import Branch, Images, apply_guidance, concatenate, predict_all, zeros_like
 from mezzotint.stages import TextEmbedding
 
 
@@ -18,18 +18,35 @@ def _linear(x: torch.Tensor, t: torch.Tensor, text: TextEmbedding) -> torch.Tens
 def test_guidance_extrapolates_from_negative_to_prompt() -> None:
     calls: list[int] = []
 
-    def predict(x: torch.Tensor, t: torch.Tensor, text: TextEmbedding) -> torch.Tensor:
+    def predict(x: torch.Tensor, t: torch.Tensor, text: TextEmbedding, images: Images) -> torch.Tensor:
+        assert not images
         calls.append(len(x))
         return _linear(x, t, text)
 
     x, t = torch.zeros(2, 1, 1, 1), torch.tensor(10.0)
     prompt, negative = TextEmbedding(torch.full((2, 1, 1), 3.0)), TextEmbedding(torch.full((2, 1, 1), 1.0))
     for scale, expected in ((1.0, 13.0), (0.0, 11.0), (2.0, 15.0)):
-        out = predict_both(predict, x, t, prompt, None if scale == 1.0 else negative)
+        out = predict_all(predict, x, t, [Branch(text) for text in ([] if scale == 1.0 else [negative]) + [prompt]])
         if scale != 1.0:
             out = apply_guidance(out, lambda n, p, scale=scale: n + scale * (p - n))  # type: ignore[misc]
         assert out.flatten().tolist() == [expected, expected]
     assert calls == [2, 4, 4]  # one forward pass each; a scale of 1 has no second half
+
+
+def test_image_and_text_have_scales_of_their_own() -> None:
+    """e(∅, ∅) + s_I (e(∅, I) − e(∅, ∅)) + s_T (e(T, I) − e(∅, I)), arXiv:2211.09800, eq. 3."""
+
+    def predict(x: torch.Tensor, t: torch.Tensor, text: TextEmbedding, images: Images) -> torch.Tensor:
+        return _linear(x, t, text) + 7 * images["source"]
+
+    x, t = torch.zeros(1, 1, 1, 1), torch.tensor(10.0)
+    prompt, negative = TextEmbedding(torch.full((1, 1, 1), 3.0)), TextEmbedding(torch.full((1, 1, 1), 1.0))
+    images = {"source": torch.ones(1, 1, 1, 1)}
+    branches = [Branch(negative, images).without_images(), Branch(negative, images), Branch(prompt, images)]
+    out = predict_all(predict, x, t, branches)
+    assert out.flatten().tolist() == [11.0, 18.0, 20.0]
+    guided = apply_guidance(out, lambda n, p: n + 4.0 * (p - n), image_scale=1.5)
+    assert guided.item() == 11.0 + 1.5 * (18.0 - 11.0) + 4.0 * (20.0 - 18.0)
 
 
 def test_embeddings_are_joined_with_masks_and_pooled_parts() -> None:

@@ -151,6 +151,11 @@ class ModelFamily(ABC):
         """Pixels (B, 3, H, W) in [−1, 1] → posterior moments (B, 2C, h, w) float32: scaled mean, then scaled standard
         deviation. No gradient."""
 
+    condition_names: tuple[str, ...] = ()
+    """The condition images that the denoiser takes, see `ModelFiles.condition_names`."""
+    guides_images: bool = False
+    """Whether condition images have a guidance scale of their own."""
+
     @abstractmethod
     def decode_media(self, latents: Tensor) -> Tensor:
         """Scaled latents (B, C, h, w) → pixels (B, 3, H, W) float32 in [−1, 1], clamped. No gradient."""

@@ -34,6 +34,7 @@ class Files(StableFiles):
 
     spec = SPEC
     layout = sd.LAYOUT
+    edit_pipeline = "StableDiffusionInstructPix2PixPipeline"
     narrower = _TINY
 
     @classmethod
@@ -73,5 +74,5 @@ class Family(StableFamily):
         """See ModelFamily."""
         unet = self._part("denoiser")
         states = cast_like_parameters(condition.text.states, unet)
-        model_input = cast_like_parameters(noised.model_input, unet)
+        model_input = self._model_input(noised, condition)
         return cast(Tensor, unet(model_input, noised.model_t, encoder_hidden_states=states, return_dict=False)[0])

@@ -43,6 +43,7 @@ class Files(StableFiles):
 
     spec = SPEC
     layout = sdxl.LAYOUT
+    edit_pipeline = "StableDiffusionXLInstructPix2PixPipeline"
     fewest_layers = 2
 
     @classmethod
@@ -130,7 +131,7 @@ class Family(StableFamily):
         assert condition.vector is not None, "a condition of another family"
         added = {"text_embeds": cast_like_parameters(pooled, unet), "time_ids": condition.vector}
         predicted = unet(
-            cast_like_parameters(noised.model_input, unet),
+            self._model_input(noised, condition),
             noised.model_t,
             encoder_hidden_states=cast_like_parameters(text.states, unet),
             added_cond_kwargs=added,

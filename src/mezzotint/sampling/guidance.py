@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from mezzotint.stages import TextEmbedding
 
-Predict = Callable[[Tensor, Tensor, TextEmbedding], Tensor]
-"""(model input (B, C, h, w), model time (B,), text of B) → the denoiser's output."""
+Images = Mapping[str, Tensor]
+"""Latents (B, C, h, w) of condition images, by name."""
+Predict = Callable[[Tensor, Tensor, TextEmbedding, Images], Tensor]
+"""(model input (B, C, h, w), model time (B,), text of B, images of B) → the denoiser's output."""
 
 
-def predict_both(
-    predict: Predict, model_input: Tensor, model_t: Tensor, text: TextEmbedding, negative: TextEmbedding | None
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What the denoiser is given for B images in one of the evaluations that guidance combines."""
+
+    text: TextEmbedding
+    images: Images = field(default_factory=dict)
+
+    def without_images(self) -> Branch:
+        """The same with zeros for the images."""
+        return replace(self, images={name: torch.zeros_like(image) for name, image in self.images.items()})
+
+
+def predict_all(predict: Predict, model_input: Tensor, model_t: Tensor, branches: Sequence[Branch]) -> Tensor:
+    """The denoiser's output for n branches in order, (n B, C, h, w), from one forward pass. model_input: (B, C, h, w).
+    model_t: () or (1,)."""
+    repeated = torch.cat((model_input,) * len(branches)) if len(branches) > 1 else model_input
+    text = concatenate([branch.text for branch in branches]) if len(branches) > 1 else branches[0].text
+    images = {name: torch.cat([branch.images[name] for branch in branches]) for name in branches[0].images}
+    return predict(repeated, model_t.expand(len(repeated)), text, images)
+
+
+def apply_guidance(
+    output: Tensor, push: Callable[[Tensor, Tensor], Tensor], rescale: float = 0.0, *, image_scale: float | None = None
 ) -> Tensor:
-    """The denoiser's output for the negative texts and then for the texts, (2B, C, h, w), from one forward pass; only
-    for the texts if there are no negative ones.
+    """The output of `predict_all` for the negative texts n and the texts p, (2B, C, h, w), pushed away from the
+    negative texts: (B, C, h, w). push: a family's `guide` at a scale, mostly n + scale · (p − n). rescale: see
+    `rescale_contrast`.
 
-    model_input: (B, C, h, w). model_t: () or (1,). text, negative: of B captions.
+    image_scale: also for negative texts without images u, which come first, (3B, C, h, w). Then image_scale · (n − u)
+    takes the place of n − u (Brooks et al. 2023, arXiv:2211.09800, eq. 3).
     """
-    if negative is None:
-        return predict(model_input, model_t.expand(len(model_input)), text)
-    doubled = torch.cat((model_input,) * 2)
-    return predict(doubled, model_t.expand(len(doubled)), concatenate((negative, text)))
-
-
-def apply_guidance(output: Tensor, push: Callable[[Tensor, Tensor], Tensor], rescale: float = 0.0) -> Tensor:
-    """The output of `predict_both`, (2B, C, h, w), pushed away from the negative texts: (B, C, h, w). push: a family's
-    `guide` at a scale, mostly n + scale · (p − n). rescale: see `rescale_contrast`."""
-    away, towards = output.chunk(2)
+    *before, away, towards = output.chunk(2 if image_scale is None else 3)
     pushed = push(away, towards)
+    if image_scale is not None:
+        pushed = pushed + (image_scale - 1.0) * (away - before[0])
     return pushed if rescale == 0.0 else rescale_contrast(pushed, towards, share=rescale)
 
 

@@ -16,15 +16,23 @@ from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.preconditioning import Scaling, ScalingName
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
-from mezzotint.sampling.guidance import apply_guidance, apply_threshold, concatenate, predict_both, zeros_like
+from mezzotint.sampling.guidance import (
+    Branch,
+    Images,
+    apply_guidance,
+    apply_threshold,
+    concatenate,
+    predict_all,
+    zeros_like,
+)
 from mezzotint.sampling.requests import Request, Sampling, embed_prompts
 from mezzotint.sampling.solvers import Network
 from mezzotint.settings.sections.sample import FramingSettings, SampleSettings, ThresholdingSettings
 from mezzotint.stages import Framing, Noised, TextEmbedding
 
 Outputs = Callable[[Tensor, Tensor], Tensor]
-"""(model input (B, C, …), model time () or (1,)) → the network's output for the negative texts, then for the texts,
-(2B, C, …); without guidance only for the texts."""
+"""(model input (B, C, …), model time () or (1,)) → the network's output for each branch of guidance, the last
+for the texts, (n B, C, …)."""
 Guide = Callable[[Tensor], Tensor]
 """Such an output → (B, C, …)."""
 
@@ -37,7 +45,9 @@ def build_network(
     settings, form, schedule = sampling.settings, sampling.form, sampling.schedule.to(sampling.device)
     scale = sampling.guidance(requests[0])
     family.refuse_guidance(scale)
-    is_guided = scale != family.no_guidance and not family.takes_guidance
+    images = join_images(requests, sampling.device)
+    guides_images = bool(images) and family.guides_images and settings.image_guidance != 1.0
+    is_guided = guides_images or (scale != family.no_guidance and not family.takes_guidance)
     text, negative = _texts(family, requests, sampling.device, settings)
     first_frame = join_first_frames(requests, sampling.device)
     predict = partial(
@@ -45,9 +55,11 @@ def build_network(
         guidance=scale if family.takes_guidance else None, has_first_frame=first_frame is not None,
     )  # fmt: skip
 
+    branches = [Branch(negative, images)] if is_guided else []
+    branches = [*([branches[0].without_images()] if guides_images else []), *branches, Branch(text, images)]
+
     def outputs(model_input: Tensor, model_t: Tensor) -> Tensor:
-        model_input = with_first_frame(model_input, first_frame)
-        output = predict_both(predict, model_input, model_t, text, negative if is_guided else None)
+        output = predict_all(predict, with_first_frame(model_input, first_frame), model_t, branches)
         # as in the pipelines: guidance of flow-matching models in float32, of others in the network's dtype
         return output.float() if isinstance(schedule, FlowSchedule) else output
 
@@ -55,8 +67,9 @@ def build_network(
         if not is_guided:
             return output
         return apply_guidance(
-            output, lambda away, towards: family.guide(away, towards, scale), settings.guidance_rescale
-        )
+            output, lambda away, towards: family.guide(away, towards, scale), settings.guidance_rescale,
+            image_scale=settings.image_guidance if guides_images else None,
+        )  # fmt: skip
 
     if evaluates_at == "sigma":
         return CleanLatents(outputs, schedule, form, guide, settings.thresholding)
@@ -126,6 +139,7 @@ def predict_for_sampling(
     model_input: Tensor,
     model_t: Tensor,
     text: TextEmbedding,
+    images: Images,
     *,
     guidance: float | None = None,
     has_first_frame: bool = False,
@@ -142,7 +156,8 @@ def predict_for_sampling(
     if guidance is not None:
         framed = replace(framed, guidance=torch.full((count,), guidance, device=device))
     # a learned variance is not used
-    return family.predict(noised, family.condition(text, None, framed))[:, : model_input.shape[1]]
+    condition = replace(family.condition(text, None, framed), images=images)
+    return family.predict(noised, condition)[:, : model_input.shape[1]]
 
 
 def with_first_frame(x: Tensor, first_frame: Tensor | None) -> Tensor:
@@ -154,6 +169,14 @@ def join_first_frames(requests: Sequence[Request], device: torch.device | str) -
     """(B, C, 1, h, w) float32, or None if the requests have none."""
     frames = [r.first_frame for r in requests if r.first_frame is not None]
     return torch.cat(frames).to(device, torch.float32) if frames else None
+
+
+def join_images(requests: Sequence[Request], device: torch.device | str) -> dict[str, Tensor]:
+    """The condition images of a batch by name, (B, C, h, w) float32."""
+    return {
+        name: torch.cat([request.images[name] for request in requests]).to(device, torch.float32)
+        for name in requests[0].images
+    }
 
 
 def is_unconditional(family: ModelFamily, negative: str, settings: SampleSettings) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -28,7 +28,8 @@ class Request:
     and in every batch. text, negative_text: embeddings of one caption each, (1, L, D); None uses the family's text
     encoder. steps, guidance, solver: only of this image; None takes those of the settings. start: latents (1, C, h, w)
     to start from, see `Span`; None starts from noise. first_frame: the given first latent frame of a clip,
-    (1, C, 1, h, w); None samples it too."""
+    (1, C, 1, h, w); None samples it too. images: latents (1, C, h, w) of condition images by name, for models that take
+    them."""
 
     prompt: str
     size: Size
@@ -42,6 +43,7 @@ class Request:
     solver: SolverName | None = None
     start: Tensor | None = None
     first_frame: Tensor | None = None
+    images: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def embed_prompts(family: ModelFamily, requests: Sequence[Request]) -> list[Requ
 
 def batch_requests(requests: Sequence[Request], batch_size: int) -> Iterator[list[Request]]:
     """Consecutive requests that can be sampled together, `batch_size` at most: of one size, steps, guidance and
-    solver, and all or none with a first frame."""
+    solver, and all or none with a first frame and with the same condition images."""
     for _, group in groupby(requests, key=_kind):
         members = list(group)
         for first in range(0, len(members), batch_size):
@@ -151,4 +153,5 @@ def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence
 
 
 def _kind(request: Request) -> tuple[object, ...]:
-    return request.size, request.steps, request.guidance, request.solver, request.first_frame is None
+    given = request.first_frame is None, tuple(request.images)
+    return request.size, request.steps, request.guidance, request.solver, given

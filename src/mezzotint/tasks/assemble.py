@@ -406,14 +406,32 @@ def _arrange(
     )
 
 
+def require_trainable(recipe: Recipe, files: ModelFiles) -> None:
+    """Raises WeightsError E1220 and E1221 for a model that the recipe does not allow to train, RecipeError E1296 if its
+    condition images are not those that the model takes."""
+    files.require_trainable()
+    given, taken = recipe.data.condition_names, files.condition_names
+    if given == taken:
+        return
+    if not taken:
+        edit = "" if "task" in files.spec.refuses else ", or set model.task=edit"
+        message = f"data.conditions: {files.root} generates from text alone; leave them out{edit}"
+        raise RecipeError(message, code="E1296")
+    needed = ", ".join(f"data.conditions.{name}.folder=FOLDER" for name in taken)
+    problem = f"data.conditions has {', '.join(given)}" if given else "the recipe has no data.conditions"
+    raise RecipeError(
+        f"{files.root} edits images, and {problem}; write {needed}, the images before the edits", code="E1296"
+    )
+
+
 def select_trained(
     recipe: Recipe, files: ModelFiles, family: ModelFamily, *, values: bool = True
 ) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
     """Freezes everything except what the recipe trains: the model's weights, or those of an adapter on it. Returns
     parameters by name. values: see `TrainedAdapter.put_on`. Raises what `select_trained_parameters` and
-    `TrainedAdapter` raise, RecipeError E1022 and E1023 for patterns of `optim.part_lr`, WeightsError E1220 and E1221
-    for a distilled model that the recipe does not allow to train."""
-    files.require_trainable()
+    `TrainedAdapter` raise, RecipeError E1022 and E1023 for patterns of `optim.part_lr`, and what
+    `require_trainable` raises."""
+    require_trainable(recipe, files)
     words_of_model.add_to(family, recipe.model)
     trainable = (*files.spec.trainable, *((PART,) if files.spec.supports_learned_tokens else ()))
     trained = select_trained_parameters(family.parts(), recipe.model, trainable)

@@ -120,6 +120,11 @@ class ModelFiles(ABC):
         """The shape of every tensor of a part, by the names of files in diffusers' layout. Allocates no memory for
         values. Raises WeightsError."""
 
+    @property
+    def condition_names(self) -> tuple[str, ...]:
+        """The condition images that the denoiser takes, by their names in `data.conditions`."""
+        return ()
+
     def require_trainable(self) -> None:
         """Raises WeightsError E1220, E1221 for a variant that can be sampled but is trained only if the recipe allows
         it."""

@@ -115,6 +115,7 @@ SPEC = FamilySpec(
         "over": "only models like Stable Diffusion support files that replace tensors",
         "clip_skip": _ONE_LAYER,
         "caption_tokens": _ONE_LAYER,
+        "task": "it generates clips from text",
         "last_layers": _ONE_LAYER,
         "ema_weights": "its files have no averaged copy",
     },

@@ -14,11 +14,13 @@ from mezzotint import fault_injection
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
+from mezzotint.families.base import cast_like_parameters
 from mezzotint.families.shared import caption_pieces, learned_tokens
 from mezzotint.families.shared.folder_family import FolderFamily
 from mezzotint.families.shared.folder_files import FolderFiles
 from mezzotint.families.shared.learned_tokens import LearnedTokens
 from mezzotint.families.shared.stable_files import StableFiles, require_layers
+from mezzotint.stages import Condition, Noised
 from mezzotint.weights.folder import scheduler_file
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.model_files import ModelFiles
@@ -38,6 +40,9 @@ class StableFamily(FolderFamily):
         self._fewest_layers = files.fewest_layers
         self._clip_skip = files.settings.clip_skip
         self._pieces_of_caption = files.pieces
+        self.condition_names = files.condition_names
+        self.guides_images = bool(files.condition_names)
+        self._latent_scale = files.scaling[0]
         self._learned_tokens: LearnedTokens | None = None
 
     def schedule_of(self, files: FolderFiles) -> Schedule:
@@ -117,6 +122,17 @@ class StableFamily(FolderFamily):
         replaced = {files.component(part): self._replacement(files, part, weights) for part in parts}
         writing.write_components(file, layout, replaced, dtype)
         fault_injection.reach("export.renamed")
+
+    def _model_input(self, noised: Noised, condition: Condition) -> Tensor:
+        """The denoiser's input in its dtype: the noisy latents, and for a model that edits the image before the edit,
+        as the autoencoder gives it, unscaled; zeros without one."""
+        unet = self._part("denoiser")
+        model_input = cast_like_parameters(noised.model_input, unet)
+        if not self.condition_names:
+            return model_input
+        source = condition.images.get("source")
+        image = torch.zeros_like(noised.model_input) if source is None else source / self._latent_scale
+        return torch.cat([model_input, cast_like_parameters(image, unet)], dim=1)
 
     def _pieces(self, part: str, captions: Sequence[str]) -> Tensor:
         """The tokens (B n, L) of captions for a text encoder, in n pieces each, see `model.caption_tokens`."""

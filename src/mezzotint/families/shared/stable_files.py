@@ -27,6 +27,7 @@ from mezzotint.weights.single_file.original import FilePart
 from mezzotint.weights.single_file.overlay import Overlay
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
 from mezzotint.weights.single_file.writing import describe_folder
+from mezzotint.weights.widened import CONV_IN, WidenedInput
 
 _LAYER = re.compile(r".+\.transformer_blocks\.\d+(?=\.)")
 
@@ -45,6 +46,9 @@ class StableFiles(FolderFiles):
     narrower: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Values that make the configurations of the shipped tiny model even smaller, by part."""
 
+    edit_pipeline: ClassVar[str] = ""
+    """The pipeline of diffusers that edits with such a model."""
+
     single: SingleFile | None = None
     whole_depth: tuple[int, ...] = ()
     overlay: Overlay | None = None
@@ -55,7 +59,7 @@ class StableFiles(FolderFiles):
         files = cls._in_one_file(settings, seed) if settings.path.is_file() else cls._in_folder(settings, seed)
         if settings.over:
             files = replace(files, overlay=Overlay(settings.path, settings.over, settings.config))
-        files = files.with_vae()
+        files = files.with_vae()._with_task()
         if settings.depth is not None:
             files = files._with_depth(settings.depth)
         files.require_layers(settings.clip_skip)
@@ -81,6 +85,44 @@ class StableFiles(FolderFiles):
         if self.overlay is not None and self.overlay.touches(self.component(part)):
             return self.overlay.component(self.component(part))
         return None if self.single is None else self.single.component(self.component(part))
+
+    @property
+    def condition_names(self) -> tuple[str, ...]:
+        """See ModelFiles: a model that edits takes the image before the edit."""
+        channels = int(self.configs["vae"].get("latent_channels", 4))
+        return ("source",) if int(self.configs["denoiser"].get("in_channels", 4)) == 2 * channels else ()
+
+    def stored(self, part: str) -> Stored:
+        """See FolderFiles: with further input channels if `model.task` adds them."""
+        stored = super().stored(part)
+        return WidenedInput(stored, int(self.configs[part]["in_channels"])) if part == "denoiser" else stored
+
+    def _with_task(self) -> Self:
+        """The same with the input channels that `model.task` requests. Raises WeightsError E1296 for a model that edits
+        where one of text alone is requested, and for an adapter on new channels."""
+        unet, settings = dict(self.configs["denoiser"]), self.settings
+        if self.single is not None:
+            unet["in_channels"] = self.single.component("unet").header()[CONV_IN].shape[1]
+        files = replace(self, configs={**self.configs, "denoiser": unet})
+        if settings.task == "text" and files.condition_names:
+            raise WeightsError(
+                f"{settings.path}: edits images (its denoiser takes {unet['in_channels']} channels), but "
+                "model.task=text; leave it out, and give data.conditions.source",
+                code="E1296",
+            )
+        if settings.task == "edit" and not files.condition_names:
+            if settings.adapter.is_trained:
+                raise WeightsError(
+                    f"{settings.path}: takes no image, and an adapter cannot teach it to; train the whole denoiser "
+                    "(model.adapter.kind=none), or start from a model that edits",
+                    code="E1296",
+                )
+            unet["in_channels"] = 2 * int(self.configs["vae"].get("latent_channels", 4))
+            files = replace(files, configs={**self.configs, "denoiser": unet})
+        if files.condition_names:
+            index = {**files.folder.index, "_class_name": self.edit_pipeline}
+            files = replace(files, folder=replace(files.folder, index=index))
+        return files
 
     def excluded_names(self, part: str) -> list[str]:
         """See FolderFiles: the transformer layers that `model.depth` removes."""
@@ -169,10 +211,13 @@ class StableFiles(FolderFiles):
         """See FolderFiles, with the channels of latents."""
         unet, vae = configs["denoiser"], configs["vae"]
         super().require_match(where, configs)
+        taken, channels = unet.get("in_channels", 4), vae.get("latent_channels", 4)
+        if taken == 2 * channels:  # of a model that edits
+            taken = channels
         cls._require_equal(
             where,
             (
-                ("the denoiser takes latents of channels", unet.get("in_channels", 4), vae.get("latent_channels", 4)),
+                ("the denoiser takes latents of channels", taken, channels),
                 ("the denoiser gives latents of channels", unet.get("out_channels", 4), vae.get("latent_channels", 4)),
             ),
         )

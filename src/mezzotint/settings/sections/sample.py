@@ -20,6 +20,7 @@ from pydantic import (
 from mezzotint.settings.base import FREE, InputPath, ModelPath, Section, Share, as_list
 
 Scales = Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1), BeforeValidator(as_list)]
+ConditionFiles = Annotated[tuple[InputPath, ...], BeforeValidator(as_list), Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 SolverName = Literal[
@@ -231,6 +232,13 @@ class SampleSettings(Section):
     guidance: Annotated[Scales, FREE] = (7.5,)
     """Classifier-free guidance scale; 1 switches guidance off and halves the work (0 for Z-Image). A list samples each
     prompt at each scale, side by side. Families have their own defaults; distilled models use no guidance."""
+
+    conditions: Annotated[dict[str, ConditionFiles], FREE] = Field(default_factory=dict)
+    """Condition images by name, for models that take them: `{source: cat.png}` for all prompts, or a list with one for
+    each prompt. Each is resized to cover the generated size and cropped to the middle."""
+
+    image_guidance: Annotated[NonNegativeFloat, FREE] = 1.5
+    """The guidance scale of the image before an edit: higher values stay closer to it (InstructPix2Pix)."""
 
     guidance_rescale: Annotated[Share, FREE] = 0.0
     """How far the guided output is rescaled to the contrast of the unguided one, against overexposure (Lin et al. 2023,

@@ -71,7 +71,7 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         dataset = _open_dataset(recipe, runtime, live)
         resolved = replace(_resolve(settled, dataset, recorded, runtime, live.say), code=start.code.describe_sources())
         files = assemble.open_files(recipe)
-        files.require_trainable()  # before anything is encoded
+        assemble.require_trainable(recipe, files)  # before anything is encoded
         identity = _identity(resolved, dataset, files, runtime)
         restored, changes = _compare(start, resolved, checkpoint, identity)
         _refuse_early(resolved, files, folder, runtime)

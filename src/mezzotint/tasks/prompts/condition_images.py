@@ -1,0 +1,71 @@
+"""Condition images of requests (`sample.conditions`), as latents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from mezzotint.errors import RecipeError
+from mezzotint.families.base import ModelFamily
+from mezzotint.sampling.requests import Request
+from mezzotint.settings.recipe import Recipe
+from mezzotint.shapes import Size
+from mezzotint.tasks.prompts.first_frames import pixels_of
+
+Encoded = dict[tuple[str, Path, Size], Tensor]
+"""Latents (1, C, h, w) by the condition's name, the file and the size."""
+
+
+def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]]) -> None:
+    """Raises RecipeError E1296 if a model does not take these conditions, or needs others."""
+    taken = family.condition_names
+    if unknown := [name for name in conditions if name not in taken]:
+        what = f"takes {', '.join(taken)}" if taken else "takes no images"
+        raise RecipeError(f"sample.conditions: this model {what}, got {', '.join(unknown)}", code="E1296")
+    if missing := [name for name in taken if name not in conditions]:
+        raise RecipeError(
+            f"this model edits images, and sample.conditions has no {', '.join(missing)}; write "
+            f"sample.conditions={{{missing[0]}: IMAGE}}, or --condition {missing[0]}=IMAGE",
+            code="E1296",
+        )
+
+
+def with_images(
+    requests: Sequence[Request], recipe: Recipe, numbers: Sequence[int], encoder: Callable[[], ModelFamily],
+    known: Encoded,
+) -> list[Request]:  # fmt: skip
+    """The requests with their condition images. numbers: of each request's prompt. encoder: returns a family with its
+    autoencoder, called for images that are not `known`, which are added to it. Raises RecipeError E1091 for an image
+    that cannot be read, E1296 for fewer images than prompts."""
+    wanted = [
+        {name: (name, _file_of(name, files, number), request.size) for name, files in recipe.sample.conditions.items()}
+        for request, number in zip(requests, numbers, strict=True)
+    ]
+    for key in dict.fromkeys(key for one in wanted for key in one.values()):
+        if key not in known:
+            known[key] = _encode(*key, recipe, encoder())
+    return [
+        replace(request, images={name: known[key] for name, key in one.items()})
+        for request, one in zip(requests, wanted, strict=True)
+    ]
+
+
+def _file_of(name: str, files: Sequence[Path], number: int) -> Path:
+    if len(files) == 1:
+        return files[0]
+    if number >= len(files):
+        raise RecipeError(
+            f"sample.conditions.{name} has {len(files)} images, and there is a prompt {number + 1}; give one image for "
+            "all, or one for each prompt",
+            code="E1296",
+        )
+    return files[number]
+
+
+def _encode(name: str, path: Path, size: Size, recipe: Recipe, model: ModelFamily) -> Tensor:
+    device = next(model.parts()["vae"].parameters()).device
+    pixels = pixels_of(path, replace(size, frames=1), recipe.data, f"sample.conditions.{name}")
+    return model.encode_media(pixels.to(device)).chunk(2, dim=1)[0].cpu()
