@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from mezzotint.compat.kit.dialect import bucket_step
@@ -64,3 +65,20 @@ def bucket_sizes(width: int, height: int, *, least: int, most: int, step: int) -
         if high >= max(least, step):
             sizes |= {(wide, high), (high, wide)}
     return sorted(sizes)
+
+
+def find_options(sizes: Collection[tuple[int, int]], side: int) -> dict[str, Any]:
+    """The options whose buckets have these widths and heights; none if there are no such options. side: of the square
+    of their area (`settings_of_sizes`)."""
+    least, most = min(map(min, sizes)), max(map(max, sizes))
+    step = math.gcd(*(one for size in sizes for one in size))
+    sides = {"min_bucket_reso": least, "max_bucket_reso": most, "bucket_reso_steps": step}
+    for width, height in sizes:
+        size = {"resolution": f"{width},{height}"}
+        if round(math.sqrt(width * height) / _CELL) * _CELL != side:
+            continue
+        if len(sizes) == 1:
+            return size
+        if set(bucket_sizes(width, height, least=least, most=most, step=step)) == set(sizes):
+            return {**size, "enable_bucket": True, **sides}
+    return {}

@@ -7,7 +7,7 @@ from mezzotint.compat.kit.run_files import set_exports, set_folder, set_length, 
 from mezzotint.compat.kohya._rows import has_option
 from mezzotint.compat.kohya._scripts import Script
 
-_SAVED = {"float": "fp32", "fp16": "fp16", "bf16": "bf16"}
+SAVED = {"float": "fp32", "fp16": "fp16", "bf16": "bf16"}
 _PROJECTS = {"adapter": "network_train", "weights": "finetuning", "embeddings": "textual_inversion"}
 
 
@@ -82,7 +82,7 @@ def _set_exports(draft: Draft, script: Script, name: str, precision: str) -> Non
     written = draft.text("save_precision")
     flags = ("save_precision", *(("full_bf16", "full_fp16") if not written else ()))
     kind = draft.text("save_model_as") or "safetensors"
-    set_exports(draft, script.method, name, _SAVED.get(written, precision), *flags, kind=kind)
+    set_exports(draft, script.method, name, SAVED.get(written, precision), *flags, kind=kind)
 
 
 def _set_validation(draft: Draft) -> None:
@@ -90,12 +90,20 @@ def _set_validation(draft: Draft) -> None:
     if not draft.check_bounds("validation_split") or not share:
         return
     draft.set("data.holdout.fraction", share, "validation_split")
+    set_validation_interval(draft, "validation_split")
+    set_held_out_images(draft)
+
+
+def set_validation_interval(draft: Draft, flag: str) -> None:
+    """Sets when held-out images are measured. flag: what holds them out."""
     units = {"validate_every_n_steps": "steps", "validate_every_n_epochs": "epochs"}
     interval = next((flag for flag in units if draft.values[flag] is not None), "validate_every_n_epochs")
     if draft.check_bounds(interval):
-        draft.set(
-            "run.validation.every", f"{draft.values[interval] or 1} {units[interval]}", interval, "validation_split"
-        )
+        draft.set("run.validation.every", f"{draft.values[interval] or 1} {units[interval]}", interval, flag)
+
+
+def set_held_out_images(draft: Draft) -> None:
+    """Sets the number of held-out images if it is given."""
     if draft.values["max_validation_steps"] is not None and draft.check_bounds("max_validation_steps"):
         images = draft.integer("max_validation_steps") * draft.integer("train_batch_size")
         draft.set("data.holdout.max_samples", images, "max_validation_steps", "train_batch_size")
