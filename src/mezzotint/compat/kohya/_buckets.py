@@ -7,10 +7,12 @@ from collections.abc import Collection
 from typing import Any
 
 from mezzotint.compat.kit.dialect import bucket_step
-from mezzotint.settings.sections.buckets import has_too_many_sizes
+from mezzotint.settings.sections.buckets import BucketSettings, has_too_many_sizes
 
 _CELL = 8
 """Sides in pixels are multiples of it."""
+_WIDEST = 4.0
+"""The largest aspect ratio of the sizes of `data.buckets.shape=table`."""
 
 
 def parse_resolution(text: str) -> tuple[int, int]:
@@ -67,7 +69,29 @@ def bucket_sizes(width: int, height: int, *, least: int, most: int, step: int) -
     return sorted(sizes)
 
 
-def find_options(sizes: Collection[tuple[int, int]], side: int) -> dict[str, Any]:
+def write_sizes(side: int, buckets: BucketSettings) -> dict[str, Any]:
+    """The options of sizes, or the most similar ones."""
+    found: dict[str, Any] = {}
+    square, sizes = {"resolution": str(side)}, [(wide, high) for high, wide in buckets.sizes or ()]
+    in_buckets = {**square, "enable_bucket": True, "bucket_reso_steps": buckets.step}
+    match buckets.shape:
+        case "square":
+            return {**square}
+        case "own":
+            return {**in_buckets, "bucket_no_upscale": True}
+        case "range":
+            return {**in_buckets, "min_bucket_reso": buckets.min_side, "max_bucket_reso": buckets.max_side}
+        case "list":
+            found = _find_options(sizes, side)
+            ratio = max(max(one) / min(one) for one in sizes)
+        case _:
+            ratio = buckets.max_aspect if buckets.shape == "aspect" else _WIDEST
+    least = max(1, math.floor(side / math.sqrt(ratio) / buckets.step)) * buckets.step
+    most = math.ceil(side * math.sqrt(ratio) / buckets.step) * buckets.step
+    return found or {**in_buckets, "min_bucket_reso": least, "max_bucket_reso": most}
+
+
+def _find_options(sizes: Collection[tuple[int, int]], side: int) -> dict[str, Any]:
     """The options whose buckets have these widths and heights; none if there are no such options. side: of the square
     of their area (`settings_of_sizes`)."""
     least, most = min(map(min, sizes)), max(map(max, sizes))

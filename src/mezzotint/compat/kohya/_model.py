@@ -285,8 +285,8 @@ def list_targets(
 ) -> list[str]:
     """`model.adapter.targets`. preset: of lycoris.kohya, "" for a network of sd-scripts. chosen: layers of the denoiser
     instead of the usual ones."""
-    layers = ("all",) if has_convolutions else ("attention+mlp",)
-    layers = ("all-linear",) if script.is_flow else PRESETS[preset] if preset else layers
+    usual = "all-linear" if script.is_flow else "all" if has_convolutions else "attention+mlp"
+    layers = PRESETS[preset] if preset and not script.is_flow else (usual,)
     encoder_layers = "attention" if preset == "attn-only" else "attention+mlp"
     of_denoiser = chosen or [f"denoiser/{layer}" for layer in layers if "denoiser" in parts]
     return [*of_denoiser, *(f"{part}/{encoder_layers}" for part in parts if part != "denoiser")]

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+from typing import Any
+
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kit.run_files import set_exports, set_folder, set_length, set_logs, set_precision, set_resume
+from mezzotint.compat.kit.run_files import (
+    set_exports,
+    set_folder,
+    set_length,
+    set_logs,
+    set_precision,
+    set_resume,
+    split_intervals,
+)
 from mezzotint.compat.kohya._rows import has_option
 from mezzotint.compat.kohya._scripts import Script
+from mezzotint.settings.recipe import Recipe
 
-SAVED = {"float": "fp32", "fp16": "fp16", "bf16": "bf16"}
+_SAVED = {"float": "fp32", "fp16": "fp16", "bf16": "bf16"}
 _PROJECTS = {"adapter": "network_train", "weights": "finetuning", "embeddings": "textual_inversion"}
 
 
@@ -82,7 +94,7 @@ def _set_exports(draft: Draft, script: Script, name: str, precision: str) -> Non
     written = draft.text("save_precision")
     flags = ("save_precision", *(("full_bf16", "full_fp16") if not written else ()))
     kind = draft.text("save_model_as") or "safetensors"
-    set_exports(draft, script.method, name, SAVED.get(written, precision), *flags, kind=kind)
+    set_exports(draft, script.method, name, _SAVED.get(written, precision), *flags, kind=kind)
 
 
 def _set_validation(draft: Draft) -> None:
@@ -107,3 +119,34 @@ def set_held_out_images(draft: Draft) -> None:
     if draft.values["max_validation_steps"] is not None and draft.check_bounds("max_validation_steps"):
         images = draft.integer("max_validation_steps") * draft.integer("train_batch_size")
         draft.set("data.holdout.max_samples", images, "max_validation_steps", "train_batch_size")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_run(recipe: Recipe, script: Script) -> dict[str, Any]:
+    """The options of a run: its files, logs and validation."""
+    run = recipe.run
+    return {
+        **_write_files(recipe, script),
+        "ddp_timeout": run.timeout_seconds // 60 if run.timeout_seconds % 60 == 0 else None,
+        "resume": None,
+        **split_intervals("validate_every_n", (run.validation.every,) if recipe.data.holdout.fraction else ()),
+    }
+
+
+def _write_files(recipe: Recipe, script: Script) -> dict[str, Any]:
+    run, export = recipe.run, recipe.run.export
+    folder = PurePosixPath(run.folder or f"runs/{run.name}")
+    is_online, is_file = run.wandb.mode == "online", script.method != "weights" or export.single_file
+    return {
+        "output_dir": str(folder.parent),
+        "output_name": run.name,
+        **split_intervals("save_every_n", export.every or run.save.every),
+        "save_state": bool(run.save.every) or None,
+        "save_precision": {ours: word for word, ours in _SAVED.items()}[export.dtype],
+        "save_model_as": "safetensors" if is_file else "diffusers_safetensors",
+        "logging_dir": f"{folder}/logs" if run.tensorboard else None,
+        "log_with": ("all" if run.tensorboard else "wandb") if is_online else None,
+        "log_tracker_name": run.wandb.project if is_online else None,
+    }

@@ -1,11 +1,13 @@
-"""The way back: the options of sd-scripts for a recipe, where the rows of the tables do not have them already. Data sets
-and previews are in `_writing_data.py`."""
+"""The way back: the options of sd-scripts for a recipe, where the rows of the tables do not have them already.
+
+Data sets and previews are in `_writing_data.py`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from mezzotint.compat.kit.caption_templates import SENTENCES
@@ -14,21 +16,17 @@ from mezzotint.compat.kit.updates import write_schedule
 from mezzotint.compat.kit.writing import Writing
 from mezzotint.compat.kohya._layers import find_arguments
 from mezzotint.compat.kohya._model import CONVOLUTIONS, ENCODERS, NETWORKS, PRESETS, list_targets
+from mezzotint.compat.kohya._objective import write_objective
 from mezzotint.compat.kohya._optim import write_optimizer
-from mezzotint.compat.kohya._run import SAVED
+from mezzotint.compat.kohya._run import write_run
 from mezzotint.compat.kohya._scripts import SCRIPTS, Script
-from mezzotint.compat.kohya._writing_data import (
-    has_metadata_files,
-    split_intervals,
-    write_data,
-    write_files,
-    write_prompts,
-)
+from mezzotint.compat.kohya._writing_data import has_metadata_files, write_data, write_files, write_prompts
 from mezzotint.errors import RecipeError
 from mezzotint.settings.families.flux import FluxSettings
 from mezzotint.settings.families.sd3 import SD3Settings
 from mezzotint.settings.reading.translation import Launched
 from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.adapter import AdapterSettings
 
 Values = dict[str, Any]
 
@@ -60,11 +58,10 @@ def propose(recipe: Recipe, launched: Launched) -> Values:
     """The values of all options that are not simply inverted."""
     script = find_script(recipe)
     return {
-        "script": None, **_write_model(recipe, script), **_write_network(recipe, script), **_write_tokens(recipe, script),
-        **_write_rates(recipe, script), **_write_update(recipe, launched), **_write_noise(recipe, script),
-        **_write_levels(recipe, script), **_write_run(recipe), **_write_files(recipe, script),
-        **write_data(recipe, script, launched),
-        **write_prompts(recipe, script),
+        **_write_model(recipe, script), **_write_network(recipe, script), **_write_tokens(recipe, script),
+        **_write_rates(recipe, script), **_write_update(recipe, launched),
+        **write_objective(recipe.objective, script), **write_run(recipe, script),
+        **write_data(recipe, script, launched), **write_prompts(recipe, script),
     }  # fmt: skip
 
 
@@ -135,24 +132,22 @@ def _write_network(recipe: Recipe, script: Script) -> Values:
 def _find_layers(recipe: Recipe, script: Script) -> tuple[bool, Values]:
     """Whether the network is LyCORIS', and the arguments that choose an adapter's layers, or the most similar ones."""
     adapter, parts = recipe.model.adapter, recipe.model.train
-    targets = [one if "/" in one else f"{part}/{one}" for one in adapter.targets for part in parts]
+    targets = dict.fromkeys(one if "/" in one else f"{part}/{one}" for one in adapter.targets for part in parts)
     needs_lycoris = adapter.kind in ("dora", "loha", "lokr")
     if script.is_flow:
         chosen = [one for one in targets if one.startswith("denoiser/")]
         found = find_arguments(script.family, chosen, adapter.rank_pattern) if "denoiser" in parts else {}
         return needs_lycoris, {} if needs_lycoris else {**found, "split_qkv": True}
-    convolutions = _find_convolutions(recipe, needs_lycoris)
     usual = ("attn-mlp" if set(adapter.targets) <= {"attention+mlp"} else "full") if needs_lycoris else ""
     for preset in (usual, *PRESETS) if needs_lycoris else ("", *PRESETS):
         for has_convolutions in (preset == "full",) if preset else (False, True):
             if {*list_targets(script, parts, preset, has_convolutions=has_convolutions)} == {*targets}:
-                kept = convolutions if has_convolutions else {}
+                kept = _find_convolutions(adapter) if has_convolutions else {}
                 return bool(preset), {"preset": preset, **kept} if preset else kept
     return needs_lycoris, {"preset": usual} if needs_lycoris else {}
 
 
-def _find_convolutions(recipe: Recipe, is_lycoris: bool) -> Values:
-    adapter = recipe.model.adapter
+def _find_convolutions(adapter: AdapterSettings) -> Values:
     rank = adapter.rank_pattern.get(CONVOLUTIONS[0], adapter.rank)
     return {"conv_dim": rank, "conv_alpha": adapter.alpha_pattern.get(CONVOLUTIONS[0], adapter.alpha or float(rank))}
 
@@ -198,7 +193,7 @@ def _write_rates(recipe: Recipe, script: Script) -> Values:
     return values
 
 
-# --- the update and the objective -------------------------------------------------------------------------------------
+# --- the update -------------------------------------------------------------------------------------------------------
 
 
 def _write_update(recipe: Recipe, launched: Launched) -> Values:
@@ -211,72 +206,6 @@ def _write_update(recipe: Recipe, launched: Launched) -> Values:
         "blockwise_fused_optimizers": None, "fused_optimizer_groups": None,
         "use_8bit_adam": None, "use_lion_optimizer": None,
     }  # fmt: skip
-
-
-def _write_noise(recipe: Recipe, script: Script) -> Values:
-    objective = recipe.objective
-    low, high = objective.timesteps
-    if script.family == "sd3":
-        low, high = (round(1000 * sigma) for sigma in objective.flow.sigmas)
-    return {
-        "loss_type": {"mse": "l2", "l1": "l1"}.get(objective.loss),
-        "multires_noise_iterations": 6 if objective.pyramid_discount else None,
-        "min_snr_gamma": objective.min_snr_gamma,
-        "scale_v_pred_loss_like_noise_pred": objective.weighting == "epsilon" or None,
-        "min_timestep": low or None,
-        "max_timestep": high if high < 1000 else None,
-    }
-
-
-def _write_levels(recipe: Recipe, script: Script) -> Values:
-    flow, weighting = recipe.objective.flow, recipe.objective.weighting
-    if not script.is_flow:
-        return {}
-    scheme = {"logit-normal": "logit_normal", "mode": "mode", "uniform": "uniform"}.get(flow.density, "logit_normal")
-    scheme = {"sigma-sqrt": "sigma_sqrt", "cosmap": "cosmap"}.get(weighting, scheme)
-    shift = flow.shift if isinstance(flow.shift, float) else None
-    values: Values = {"weighting_scheme": scheme, "logit_mean": flow.mean, "logit_std": flow.std}
-    if script.family == "sd3":
-        return values | {"training_shift": shift or 3.0}
-    values |= {"model_prediction_type": "raw", "discrete_flow_shift": shift, "logit_mean": -flow.mean}
-    sampling = "sigma"
-    if flow.grid == "continuous" or flow.shift in ("auto", "resolution"):
-        sampling = "shift" if shift else "flux_shift"
-        sampling = {("uniform", 1.0): "uniform", ("sigmoid", 1.0): "sigmoid"}.get((flow.density, shift or 0.0), sampling)
-        is_normal = flow.density == "logit-normal" and not flow.mean
-        values["sigmoid_scale"] = flow.std if is_normal else flow.sigmoid_scale
-    return values | {"timestep_sampling": sampling}
-
-
-# --- length, files and logs -------------------------------------------------------------------------------------------
-
-
-def _write_run(recipe: Recipe) -> Values:
-    run = recipe.run
-    minutes = run.timeout_seconds // 60 if run.timeout_seconds % 60 == 0 else None
-    held_out = recipe.data.holdout
-    return {
-        "ddp_timeout": minutes,
-        "resume": None,
-        **split_intervals("validate_every_n", (run.validation.every,) if held_out.fraction else ()),
-    }
-
-
-def _write_files(recipe: Recipe, script: Script) -> Values:
-    run, export = recipe.run, recipe.run.export
-    folder = PurePosixPath(run.folder or f"runs/{run.name}")
-    is_online, is_file = run.wandb.mode == "online", script.method != "weights" or export.single_file
-    return {
-        "output_dir": str(folder.parent),
-        "output_name": run.name,
-        **split_intervals("save_every_n", export.every or run.save.every),
-        "save_state": bool(run.save.every) or None,
-        "save_precision": {ours: word for word, ours in SAVED.items()}[export.dtype],
-        "save_model_as": "safetensors" if is_file else "diffusers_safetensors",
-        "logging_dir": f"{folder}/logs" if run.tensorboard else None,
-        "log_with": ("all" if run.tensorboard else "wandb") if is_online else None,
-        "log_tracker_name": run.wandb.project if is_online else None,
-    }
 
 
 def _remarks(recipe: Recipe) -> Iterator[str]:
@@ -299,7 +228,7 @@ WRITING = Writing(
     keep=frozenset(
         ("pretrained_model_name_or_path", "output_dir", "output_name", "mixed_precision", "save_model_as", "v2",
          "network_module", "network_dim", "network_alpha", "network_args", "model_prediction_type", "guidance_scale",
-         "learning_rate", "optimizer_type", "lr_scheduler", "max_train_steps", "max_train_epochs", "sample_at_first")
+         "timestep_sampling", "learning_rate", "optimizer_type", "lr_scheduler", "max_train_steps", "max_train_epochs", "sample_at_first")
     ),
     lost={
         "data.flip": "flip_aug is on or off",
@@ -307,7 +236,11 @@ WRITING = Writing(
         "data.captions.extension": "caption_extension is one of .txt and .caption",
         "data.captions.trigger": "caption_prefix and caption_suffix have its words",
         "data.captions.template": "caption_prefix and caption_suffix have its words",
-        "data.captions.prefix": "", "data.captions.suffix": "",
+        "data.captions.prefix": "", "data.captions.suffix": "", "data.buckets.max_aspect": "", "data.buckets.sizes": "",
+        "model.flux.guidance": "", "model.weights": "kohya starts from a model's files; name one",
+        "optim.optimizer.kind": "optimizer_type names the most similar one",
+        "data.prior.num_class_images": "generate them before, and name their folder in data.prior.path",
+        "run.micro_batch": "a smaller train_batch_size with more gradient_accumulation_steps needs as little memory",
         "data.format": "the scripts read the images directly in a folder",
         "data.weight": "kohya weights the loss of class images only",
         "run.export.every": "a model is saved with each state",
