@@ -228,7 +228,8 @@ WRITING = Writing(
     keep=frozenset(
         ("pretrained_model_name_or_path", "output_dir", "output_name", "mixed_precision", "save_model_as", "v2",
          "network_module", "network_dim", "network_alpha", "network_args", "model_prediction_type", "guidance_scale",
-         "timestep_sampling", "learning_rate", "optimizer_type", "lr_scheduler", "max_train_steps", "max_train_epochs", "sample_at_first")
+         "timestep_sampling", "learning_rate", "optimizer_type", "lr_scheduler", "max_train_steps", "max_train_epochs",
+         "sample_at_first")
     ),
     lost={
         "data.flip": "flip_aug is on or off",
