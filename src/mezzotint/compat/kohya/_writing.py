@@ -238,7 +238,7 @@ WRITING = Writing(
         "data.captions.trigger": "caption_prefix and caption_suffix have its words",
         "data.captions.template": "caption_prefix and caption_suffix have its words",
         "data.captions.prefix": "", "data.captions.suffix": "", "data.buckets.max_aspect": "", "data.buckets.sizes": "",
-        "model.flux.guidance": "", "model.weights": "kohya starts from a model's files; name one",
+        "model.flux.guidance": "", "run.resume": "", "model.weights": "kohya starts from a model's files; name one",
         "optim.optimizer.kind": "optimizer_type names the most similar one",
         "data.prior.num_class_images": "generate them before, and name their folder in data.prior.path",
         "run.micro_batch": "a smaller train_batch_size with more gradient_accumulation_steps needs as little memory",
@@ -250,7 +250,7 @@ WRITING = Writing(
         "optim.ema.rule": "kohya has no EMA",
     },
     quiet=frozenset(
-        ("run.resume", "run.tf32", "run.vae_dtype", "data.decode",
+        ("run.tf32", "run.vae_dtype", "data.decode",
          *(f"run.export.{name}" for name in ("name", "folder", "adapter", "single_file_folder")),
          *(f"sample.{name}" for name in ("size", "seed", "steps", "guidance", "solver", "negative_prompt")))
     ),
