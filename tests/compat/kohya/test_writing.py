@@ -336,7 +336,7 @@ def write(name: str, *changes: str) -> tuple[Recipe, WrittenRecipe]:
         ("style", "train_network", ["data.captions.trigger='sks' is lost: caption_prefix and caption_suffix have its"],
          {"network_module": "networks.lora", "network_dim": 16, "network_train_unet_only": True}),
         ("sdxl-lora-8gb", "sdxl_train_network", ["run.micro_batch=1 is lost: a smaller train_batch_size with more"],
-         {"fp8_base": True, "no_half_vae": True, "cache_text_encoder_outputs": True}),
+         {"fp8_base": True, "no_half_vae": True, "cache_text_encoder_outputs": None}),
         ("sdxl-24gb", "sdxl_train", ["optim.optimizer.kind='adafactor' is lost: optimizer_type names the most similar"],
          {"optimizer_type": "Adafactor", "optimizer_args": ["relative_step=False"]}),
         ("flux-lora-24gb", "flux_train_network",
@@ -393,8 +393,7 @@ def test_shipped_recipe_is_accepted(name: str) -> None:
                                   "model; write true if it predicts v"),
         ("data.buckets={shape: table}", "data.buckets.shape='table' is lost: kohya uses 'range'"),
         ("data.captions.lines=join", "data.captions.lines='join' is lost: kohya uses 'first'"),
-        ("data.sets=[{path: a, weight: 0.5}, {path: b}]",
-         "data.sets.0.weight=0.5 is lost: kohya weights the loss of class images only"),
+        ("data.sets=[{path: a, weight: 0.5}, {path: b}]", "data.sets.0.weight=0.5 is lost: kohya uses 1"),
         ("data.format=image-folder",
          "data.format='image-folder' is lost: the scripts read the images directly in a folder"),
     ],
@@ -430,6 +429,17 @@ def test_recipe_that_it_cannot_run_is_refused(name: str, changes: list[str], mes
     with pytest.raises(RecipeError) as caught:
         DIALECT.write_recipe(read(name, changes).recipe, ALONE)
     assert (caught.value.code, caught.value.message) == ("E1026", message)
+
+
+def test_captions_are_cached_if_each_has_one_encoding() -> None:
+    reason = "SDXL, SD3 and FLUX.1 have a cache of captions that are neither dropped nor shuffled"
+    note = f"data.cache.text=true is lost: {reason}"
+    _, written = write("sdxl-lora")
+    assert (note in written.notes, "cache_text_encoder_outputs" in options_of(written)) == (True, False)
+    _, written = write("sdxl-lora", "data.captions.dropout=0")
+    assert (note in written.notes, options_of(written)["cache_text_encoder_outputs"]) == (False, True)
+    _, written = write("sd15-lora", "data.captions.dropout=0")
+    assert note in written.notes
 
 
 def test_words_of_a_template_are_around_the_caption() -> None:

@@ -57,8 +57,8 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A trainer to write for. command: the words before the options."""
+class Recipient:
+    """A trainer that is written for. command: the words before the options."""
 
     dialect: Dialect
     writing: Writing
@@ -83,7 +83,7 @@ def write_recipe(dialect: Dialect, writing: Writing, recipe: Recipe, launched: L
     """The options of a trainer for a recipe, with a note for each setting that is lost. Raises RecipeError E1026 for a
     recipe that it cannot run."""
     start = writing.command(recipe, launched) if writing.command is not None else dialect.scripts[:1]
-    target, view = Target(dialect, writing, launched, tuple(start)), describe(recipe)
+    target, view = Recipient(dialect, writing, launched, tuple(start)), describe(recipe)
     values = invert(dialect.rows, view, launched)
     for table in dialect.tables:
         if not table.each:
@@ -143,7 +143,7 @@ def _invert(row: Row, value: Any, view: Mapping[str, Any], launched: Launched) -
     return value if fits and (not row.choices or value in row.choices) else None
 
 
-def _drop_refused(target: Target, values: Values) -> tuple[Values, Attempt]:
+def _drop_refused(target: Recipient, values: Values) -> tuple[Values, Attempt]:
     """The values without those that the dialect refuses, and the settings that they give."""
     while True:
         try:
@@ -157,7 +157,7 @@ def _drop_refused(target: Target, values: Values) -> tuple[Values, Attempt]:
             values = fewer
 
 
-def _translate(target: Target, values: Values, known: Attempt | None = None) -> Attempt:
+def _translate(target: Recipient, values: Values, known: Attempt | None = None) -> Attempt:
     """The settings that a proposal gives; `known` if they are the same. Raises RecipeError as `Dialect.translate`, also
     for invalid settings."""
     dialect, files = target.dialect, _write_files(target, values)
@@ -175,7 +175,7 @@ def _translate(target: Target, values: Values, known: Attempt | None = None) -> 
         raise RecipeError(dialect.name, problems=named) from error
 
 
-def _words(target: Target, values: Values, files: Mapping[str, tuple[str, str]], folder: str) -> list[str]:
+def _words(target: Recipient, values: Values, files: Mapping[str, tuple[str, str]], folder: str) -> list[str]:
     """The command line: options that are not in files, then the files."""
     flags = set() if target.config in files else {row.flag for row in target.dialect.rows}
     words = []
@@ -186,7 +186,7 @@ def _words(target: Target, values: Values, files: Mapping[str, tuple[str, str]],
     return [*target.command, *words, *(f"--{flag}={folder}{name}" for flag, (name, _) in files.items())]
 
 
-def _write_files(target: Target, values: Values) -> Mapping[str, tuple[str, str]]:
+def _write_files(target: Recipient, values: Values) -> Mapping[str, tuple[str, str]]:
     if target.writing.files is not None:
         return target.writing.files(values)
     tables = target.dialect.tables
@@ -196,7 +196,7 @@ def _write_files(target: Target, values: Values) -> Mapping[str, tuple[str, str]
     }
 
 
-def _display_names(target: Target, values: Values, files: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+def _display_names(target: Recipient, values: Values, files: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """The name of each flag in messages."""
     prefixes = {table.prefix: files[table.flag][0] for table in target.dialect.tables if table.flag in files}
     prefixes |= {"": files[target.config][0]} if target.config in files else {}

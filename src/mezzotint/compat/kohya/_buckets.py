@@ -71,7 +71,7 @@ def bucket_sizes(width: int, height: int, *, least: int, most: int, step: int) -
 
 def write_sizes(side: int, buckets: BucketSettings) -> dict[str, Any]:
     """The options of sizes, or the most similar ones."""
-    found: dict[str, Any] = {}
+    of_list: dict[str, Any] = {}
     square, sizes = {"resolution": str(side)}, [(wide, high) for high, wide in buckets.sizes or ()]
     in_buckets = {**square, "enable_bucket": True, "bucket_reso_steps": buckets.step}
     match buckets.shape:
@@ -82,13 +82,13 @@ def write_sizes(side: int, buckets: BucketSettings) -> dict[str, Any]:
         case "range":
             return {**in_buckets, "min_bucket_reso": buckets.min_side, "max_bucket_reso": buckets.max_side}
         case "list":
-            found = _find_options(sizes, side)
+            of_list = _find_options(sizes, side)
             ratio = max(max(one) / min(one) for one in sizes)
         case _:
             ratio = buckets.max_aspect if buckets.shape == "aspect" else _WIDEST
     least = max(1, math.floor(side / math.sqrt(ratio) / buckets.step)) * buckets.step
     most = math.ceil(side * math.sqrt(ratio) / buckets.step) * buckets.step
-    return found or {**in_buckets, "min_bucket_reso": least, "max_bucket_reso": most}
+    return of_list or {**in_buckets, "min_bucket_reso": least, "max_bucket_reso": most}
 
 
 def _find_options(sizes: Collection[tuple[int, int]], side: int) -> dict[str, Any]:

@@ -136,8 +136,8 @@ def _find_layers(recipe: Recipe, script: Script) -> tuple[bool, Values]:
     needs_lycoris = adapter.kind in ("dora", "loha", "lokr")
     if script.is_flow:
         chosen = [one for one in targets if one.startswith("denoiser/")]
-        found = find_arguments(script.family, chosen, adapter.rank_pattern) if "denoiser" in parts else {}
-        return needs_lycoris, {} if needs_lycoris else {**found, "split_qkv": True}
+        of_blocks = find_arguments(script.family, chosen, adapter.rank_pattern) if "denoiser" in parts else {}
+        return needs_lycoris, {} if needs_lycoris else {**of_blocks, "split_qkv": True}
     usual = ("attn-mlp" if set(adapter.targets) <= {"attention+mlp"} else "full") if needs_lycoris else ""
     for preset in (usual, *PRESETS) if needs_lycoris else ("", *PRESETS):
         for has_convolutions in (preset == "full",) if preset else (False, True):
@@ -242,8 +242,8 @@ WRITING = Writing(
         "optim.optimizer.kind": "optimizer_type names the most similar one",
         "data.prior.num_class_images": "generate them before, and name their folder in data.prior.path",
         "run.micro_batch": "a smaller train_batch_size with more gradient_accumulation_steps needs as little memory",
+        "data.cache.text": "SDXL, SD3 and FLUX.1 have a cache of captions that are neither dropped nor shuffled",
         "data.format": "the scripts read the images directly in a folder",
-        "data.weight": "kohya weights the loss of class images only",
         "run.export.every": "a model is saved with each state",
         "run.save.every": "save_state is for every saved model, or none",
         "run.preview.every": "sample_prompts needs sample.prompts",

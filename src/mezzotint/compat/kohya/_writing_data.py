@@ -37,12 +37,14 @@ def write_data(recipe: Recipe, script: Script, launched: Launched) -> Values:
     data = recipe.data
     sets = _list_sets(recipe)
     batch = _divide(data.batch_size, launched)
-    splits = any(one.settings.captions.shuffle_tags or one.settings.captions.tag_dropout for one in sets)
+    captions = [one.settings.captions for one in sets]
+    is_fixed = not any(one.shuffle_tags or one.tag_dropout or one.dropout for one in captions)
     values: Values = dict.fromkeys(row.flag for row in DATA)
     values |= {
         "train_batch_size": batch,
         "cache_latents": data.cache.latents or None,
-        "cache_text_encoder_outputs": (data.cache.text and not splits) or None,
+        "cache_text_encoder_outputs": (data.cache.text and is_fixed) or None,
+        "cache_text_encoder_outputs_to_disk": None,
         "masked_loss": any(one.settings.mask.source == "files" for one in sets) or None,
         "max_validation_steps": _divide(data.holdout.max_samples, Launched(batch or 1)),
     }

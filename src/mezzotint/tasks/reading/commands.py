@@ -163,8 +163,6 @@ COMMANDS: tuple[Command, ...] = (
             "keeps it as a recipe; the launcher may stay",
         "mezzotint translate style data.path=photos --to=ai-toolkit --out=style.yaml":
             "a recipe as that trainer's file, and a note for each setting that it lacks",
-        "mezzotint translate style data.path=photos --to=kohya --out=style":
-            "a command, which is printed, and its files in a folder",
     }, options=_TRANSLATE),
     Command("bench", "measure how fast a recipe trains here, and what it costs", "RECIPE [key=value …]", {
         "mezzotint bench recipe.yaml": "images a second, memory, MFU; a plot of loss and step time",
