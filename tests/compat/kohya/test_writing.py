@@ -65,6 +65,7 @@ COMMANDS: list[tuple[str, str]] = [
     ("sd3_train", "--train_text_encoder --learning_rate=4e-6 --blocks_to_swap=10 --min_timestep=200"),
     ("train_textual_inversion", "--num_vectors_per_token=4 --use_style_template --multires_noise_iterations=6 "
      "--multires_noise_discount=0.2 --gradient_accumulation_steps=4"),
+    ("train_textual_inversion", "--use_object_template --enable_wildcard --shuffle_caption --secondary_separator=;;;"),
     ("sdxl_train_textual_inversion", "--weights=fox.safetensors --enable_wildcard --caption_prefix=sks"),
 ]  # fmt: skip
 """Commands of every script: (script, options)."""

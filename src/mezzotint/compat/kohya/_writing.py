@@ -98,10 +98,9 @@ def _name_encoders(paths: Sequence[Path], script: Script) -> Values:
     flags = ["clip_l", "clip_g", "t5xxl"] if script.family == "sd3" else ["clip_l", "t5xxl"]
     patterns = {"t5xxl": "t5", "clip_g": "clip_?g|bigg", "clip_l": "clip_?l|vit-l"}
     named: Values = dict.fromkeys(("clip_l", "clip_g", "t5xxl"))
-    if len(paths) == len(flags):
-        return named | dict(zip(flags, map(str, paths), strict=True))
     for path in paths:
-        flag = next((flag for flag in flags if re.search(patterns[flag], path.name, re.IGNORECASE)), flags[0])
+        free = [flag for flag in flags if named[flag] is None] or flags
+        flag = next((flag for flag in free if re.search(patterns[flag], path.name, re.IGNORECASE)), free[0])
         named[flag] = str(path)
     return named
 

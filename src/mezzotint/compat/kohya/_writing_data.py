@@ -136,7 +136,7 @@ def _write_captions(captions: CaptionSettings) -> Values:
         "secondary_separator": (splits and captions.second_separator) or None,
         "shuffle_caption": captions.shuffle_tags or None,
         "keep_tokens": captions.keep_tags + 1 if splits else None,
-        "enable_wildcard": (captions.wildcards and not is_option) or None,
+        "enable_wildcard": (captions.wildcards and (not is_option or captions.lines == "random")) or None,
         "caption_dropout_rate": captions.dropout or None,
         "caption_dropout_every_n_epochs": captions.dropout_every or None,
         "caption_tag_dropout_rate": captions.tag_dropout or None,
