@@ -55,6 +55,7 @@ COMMANDS: list[tuple[str, str]] = [
      "--clip_l=l.safetensors --clip_g=g.safetensors --t5xxl=t.safetensors --network_args train_block_indices=1-3"),
     ("train_db", "--stop_text_encoder_training=-1 --full_bf16 --mixed_precision=bf16 --reg_data_dir=reg "
      "--save_model_as=diffusers_safetensors --prior_loss_weight=0.5 --optimizer_type=Lion --max_grad_norm=0"),
+    ("sdxl_train_network", "--network_train_text_encoder_only --learning_rate=1e-5 --text_encoder_lr 1e-5 2e-5"),
     ("train_db", "--learning_rate=1e-6 --learning_rate_te=5e-7 --lr_scheduler=polynomial --lr_scheduler_power=2.0"),
     ("fine_tune", "--train_text_encoder --learning_rate_te=1e-6 --dataset_repeats=3 --optimizer_type=DAdaptAdam "
      "--optimizer_args decouple=True weight_decay=0.01 --learning_rate=1.0"),
@@ -132,6 +133,21 @@ SETS = {
         [[datasets.subsets]]
         image_dir = "small"
         random_crop = true""",
+    "a folder twice, and one with a metadata file": """
+        [general]
+        resolution = 512
+        [[datasets]]
+        [[datasets.subsets]]
+        image_dir = "a"
+        num_repeats = 2
+        [[datasets]]
+        [[datasets.subsets]]
+        image_dir = "a"
+        caption_prefix = "sks"
+        [[datasets]]
+        [[datasets.subsets]]
+        image_dir = "b"
+        metadata_file = "b.json\"""",
     "rectangles, masks and captions": """
         [general]
         validation_split = 0.1
@@ -248,6 +264,13 @@ def test_data_set_file_comes_back(name: str) -> None:
         for file in ("data.toml", "dataset.toml")
     )
     assert {**theirs, "batch_size": 0} == {**ours, "batch_size": 0}  # train_batch_size is in the other file
+
+
+def test_folders_are_in_a_data_set_of_their_kind_and_only_once() -> None:
+    Path("data.toml").write_text(SETS["a folder twice, and one with a metadata file"], "utf-8")
+    _, _, written = come_back([*kohya.BAREST, "--dataset_config=data.toml"])
+    sets = tomllib.loads(written.files["dataset.toml"])["datasets"]
+    assert [[one["image_dir"] for one in each["subsets"]] for each in sets] == [["a"], ["a"], ["b"]]
 
 
 def test_data_set_file_has_common_keys_once() -> None:
