@@ -10,8 +10,12 @@ import json
 import math
 
 SNRS = (0.001, 0.5, 4.0, 5.0, 40.0, 900.0)
+WIDE_SNRS = (*SNRS, 5000.0)
 UNIFORMS = (0.0001, 0.1234, 0.5004, 0.7777, 0.9991)
 NORMALS = (-2.5, -0.7, 0.1, 0.9, 2.2)
+TIMESTEPS = (0, 250, 999)
+ERRORS = (0.0, 0.01, -0.3, 2.0)
+CURVES = ("sine", "cosine", "linear", "reverse_linear", "zeros")
 STEPS = (0, 3, 10, 37, 55, 99)
 
 
@@ -59,6 +63,50 @@ def schedule(name: str, step: int, total: int, warmup: int, rate: float) -> floa
             return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * q))
 
 
+def huber_c(schedule: str, t: int, alpha_bar: float) -> float:
+    """The parameter of the pseudo-Huber losses at a timestep of 1000, for --huber_c=0.2 and --huber_scale=0.5, which
+    the schedule snr ignores."""
+    match schedule:
+        case "exponential":
+            return math.exp(t / 1000 * math.log(0.2)) * 0.5
+        case "snr":
+            sigma = math.sqrt((1 - alpha_bar) / alpha_bar)
+            return (1 - 0.2) / (1 + sigma) ** 2 + 0.2
+        case _:  # constant
+            return 0.2 * 0.5
+
+
+def huber_losses(schedule: str) -> list[list[float]]:
+    """For each timestep the loss of each error."""
+    cs = [huber_c(schedule, t, alpha_bar(t)) for t in TIMESTEPS]
+    return [[2 * c * (math.sqrt(error * error + c * c) - c) for error in ERRORS] for c in cs]
+
+
+def smooth_l1_losses(schedule: str) -> list[list[float]]:
+    cs = [huber_c(schedule, t, alpha_bar(t)) for t in TIMESTEPS]
+    return [[2 * (math.sqrt(error * error + c * c) - c) for error in ERRORS] for c in cs]
+
+
+def alpha_bar(t: int) -> float:
+    """ᾱ of Stable Diffusion's schedule: √β rises evenly from √0.00085 to √0.012."""
+    first, last = math.sqrt(0.00085), math.sqrt(0.012)
+    return math.prod(1 - (first + (last - first) * i / 999) ** 2 for i in range(t + 1))
+
+
+def block_weights(curve: str, count: int) -> list[float]:
+    """The factors of the rates of input or output blocks, from the first to the last, plus 0.25."""
+    rising = [i / (count - 1) for i in range(count)]
+    falling = [1 - i / (count - 1) for i in range(count)]
+    values = {
+        "sine": [math.sin(x * math.pi / 2) for x in rising],
+        "cosine": [math.sin(x * math.pi / 2) for x in falling],
+        "linear": rising,
+        "reverse_linear": falling,
+        "zeros": [0.0] * count,
+    }[curve]
+    return [value + 0.25 for value in values]
+
+
 def main() -> None:
     names = ("constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial", "cosine_with_min_lr")
     numbers = {
@@ -66,6 +114,13 @@ def main() -> None:
         "min_snr_epsilon": [min(snr, 5) / snr for snr in SNRS],
         "min_snr_v": [min(snr, 5) / (snr + 1) for snr in SNRS],
         "scaled_v": [min(snr, 1000) / (min(snr, 1000) + 1) for snr in SNRS],
+        "wide_snr": WIDE_SNRS,
+        "debiased_epsilon": [1 / math.sqrt(min(snr, 1000)) for snr in WIDE_SNRS],
+        "debiased_v": [1 / (min(snr, 1000) + 1) for snr in WIDE_SNRS],
+        "timesteps": TIMESTEPS,
+        "errors": ERRORS,
+        "huber": {schedule: huber_losses(schedule) for schedule in ("constant", "exponential", "snr")},
+        "smooth_l1": {schedule: smooth_l1_losses(schedule) for schedule in ("constant", "exponential", "snr")},
         "uniform": UNIFORMS,
         "normal": NORMALS,
         "flux_sigma": [table_level(u, 3.0) for u in UNIFORMS],
@@ -76,6 +131,10 @@ def main() -> None:
         "flux_flux_shift": [shift(sigmoid(n), flux_shift(768, 1024)) for n in NORMALS],
         "sd3_logit_normal": [shift(sigmoid(0.5 + 0.8 * n), 2.0) for n in NORMALS],
         "sd3_mode": [shift(mode(u, 1.29), 2.0) for u in UNIFORMS],
+        "block_weights": {
+            family: {curve: block_weights(curve, count) for curve in CURVES}
+            for family, count in (("sd", 12), ("sdxl", 9))
+        },
         "steps": STEPS,
         "schedules": {name: [schedule(name, step, 100, 10, 1e-4) for step in STEPS] for name in names},
         "warmup": {"250": 250, "0.05": 80, "10%": 160},

@@ -32,6 +32,7 @@ _EDITABLE = "editables"
 _SHIPPED = (
     ("mezzotint", "Apache-2.0", "LICENSE"),
     ("open_clip vocabulary", "MIT", "LICENSES/open_clip.txt"),
+    ("T5 tokenizer", "Apache-2.0", "LICENSE"),
     ("sentences of textual inversion", "MIT", "LICENSES/textual_inversion.txt"),
     ("uPlot", "MIT", "LICENSES/uplot.txt"),
 )

@@ -51,6 +51,17 @@ def test_schedule_selects_its_objective() -> None:
     assert type(objective()) is FlowObjective
 
 
+def test_exponential_huber_parameter_falls_with_sigma() -> None:
+    chosen, sigma = (
+        objective(loss="smooth-l1", huber_delta=0.2, huber_schedule="exponential"),
+        torch.tensor([0.25, 1.0]),
+    )
+    noised = replace(chosen.noise(torch.zeros(2, 4, 2, 2), drawn_at(2)), level=sigma)
+    losses = chosen.loss(chosen.target(noised) + 3.0, noised, torch.ones(2)).per_sample
+    expected = [2 * (math.hypot(3.0, c) - c) for c in (0.2**0.25, 0.2)]
+    assert losses.tolist() == pytest.approx(expected, rel=1e-4)
+
+
 def test_noising_is_linear_and_velocity_inverts_it() -> None:
     chosen, x_0 = objective(), torch.randn(3, 4, 8, 8)
     noised = chosen.noise(x_0, drawn_at(3))

@@ -47,6 +47,42 @@ def test_batch_and_its_splits_draw_the_same() -> None:
         assert torch.equal(getattr(whole, field), torch.cat([getattr(part, field) for part in parts])), field
 
 
+def test_random_strengths_are_drawn_by_step_and_equal_for_its_samples() -> None:
+    settings = {"noise_offset": 0.5, "input_perturbation": 0.25}
+    fixed = objective(**settings)
+    random = objective(**settings, noise_offset_random_strength=True, input_perturbation_random_strength=True)
+    plain = objective(input_perturbation=0.25)
+    shares = []
+    for step in (3, 4):
+        drawn, at = step_draws(range(3), step=step), torch.tensor([10, 500, 900])
+        whole, full, none = (one.noise_at(clean(range(3)), drawn, at) for one in (random, fixed, plain))
+        share = draws.uniform(draws.key(7, "offset-strength", step))
+        torch.testing.assert_close(whole.noise - none.noise, share * (full.noise - none.noise), rtol=0, atol=1e-6)
+        other = draws.uniform(draws.key(7, "perturbation-strength", step))
+        root = (1 - random.schedule.alpha_bar[at]).sqrt().view(3, 1, 1, 1)
+        added = whole.x_t - random.schedule.alpha_bar[at].sqrt().view(3, 1, 1, 1) * whole.x_0 - root * whole.noise
+        expected = root * other * 0.25 * noise.normal(drawn.perturbation, SHAPE)  # type: ignore[arg-type]
+        torch.testing.assert_close(added, expected, rtol=0, atol=1e-5)
+        part = random.noise_at(clean(range(1, 2)), step_draws(range(1, 2), step=step), at[1:2])
+        assert torch.equal(part.x_t, whole.x_t[1:2]), "a split draws the same"
+        shares += [share, other]
+    assert len(set(shares)) == 4
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 5), (4, 3, 6, 5)])
+def test_adaptive_offset_follows_the_mean_of_each_channel(shape: tuple[int, ...]) -> None:
+    x_0, drawn, at = clean(range(3), shape) - 0.3, step_draws(range(3)), torch.tensor([10, 500, 900])
+    for strength, scale in ((0.1, 0.5), (0.1, -1.0), (0.0, 0.5)):
+        plain, adaptive = (
+            objective(noise_offset=o, noise_offset_adaptive_scale=s).noise_at(x_0, drawn, at)
+            for o, s in ((0.0, 0.0), (strength, scale))
+        )
+        deviation = (strength + scale * x_0.flatten(2).mean(2).abs()).clamp(min=0)
+        expected = deviation * noise.normal(drawn.offset, (4,))
+        shift = (adaptive.noise - plain.noise).flatten(2)
+        torch.testing.assert_close(shift, expected.unsqueeze(2).expand_as(shift), rtol=0, atol=1e-6)
+
+
 def test_noised_latents_are_the_forward_process() -> None:
     built = objective()
     x_0 = clean(range(3))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mezzotint.diffusion.prediction import PREDICTIONS
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.diffusion.weighting import min_snr
+from mezzotint.diffusion.weighting import DEBIASED_PREDICTIONS, debiased, factor, min_snr
 
 FORMS = ("prediction", "x0", "ratio")
 
@@ -66,3 +66,26 @@ def test_unknown_names_are_refused() -> None:
         min_snr(snr, 5.0, "warp", "prediction")
     with pytest.raises(ValueError, match="soft"):
         min_snr(snr, 5.0, "v", "soft")
+    with pytest.raises(ValueError, match="x0"):
+        debiased(snr, "x0")
+
+
+@given(snr=st.floats(0, 3e4, width=32), kind=st.sampled_from(DEBIASED_PREDICTIONS))
+def test_debiased_weights_are_finite_and_not_negative(snr: float, kind: str) -> None:
+    weight = debiased(torch.tensor([snr]), kind)
+    assert weight.dtype == torch.float32
+    assert torch.isfinite(weight).all()
+    assert (weight >= 0).all()
+
+
+def test_debiased_weights_are_those_of_the_formulas_up_to_an_snr_of_1000() -> None:
+    snr = torch.tensor([0.25, 4.0, 1000.0, 2000.0])
+    torch.testing.assert_close(debiased(snr, "epsilon"), torch.tensor([2.0, 0.5, 1000**-0.5, 1000**-0.5]))
+    torch.testing.assert_close(debiased(snr, "v"), torch.tensor([0.8, 0.2, 1 / 1001, 1 / 1001]))
+    torch.testing.assert_close(factor("v", snr, weighting="debiased", squared=False), debiased(snr, "v"))
+
+
+def test_pure_noise_has_no_debiased_weight_for_epsilon_and_the_largest_for_v() -> None:
+    snr = Schedule.scaled_linear().rescale_to_zero_terminal_snr().snr
+    assert debiased(snr, "epsilon")[-1].item() == 0.0
+    assert debiased(snr, "v")[-1].item() == 1.0

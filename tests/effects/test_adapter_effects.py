@@ -34,6 +34,24 @@ def module(ready: Any, name: str = QUERY) -> Any:
     return next(one for layer, one in layers.items() if name.endswith(f"/{layer.path}"))
 
 
+# breaks if the rate of a layer's adapter is not that of its pattern, or 0 does not leave the adapter out
+@pytest.mark.effect("optim.part_lr")
+def test_part_lr_sets_the_rate_of_layers_with_an_adapter(prepare: Prepare) -> None:
+    rates = {"denoiser/mid_block.*": 2e-3, "denoiser/*.to_k": 0}
+    settings = {"optim__lr": 1e-3, "optim__optimizer__weight_decay": 0, "optim__clip__norm": "null"}
+    step = prepare(optim__part_lr=rates, **LORA, **settings).step()
+    assert not [name for name in step.after if ".to_k." in name]
+    assert [name for name in prepare(**LORA, **settings).step().after if ".to_k." in name]
+    for name in step.after:
+        rate = 2e-3 if name.startswith("denoiser/mid_block.") else 1e-3
+        direction = step.grads[name] / (step.grads[name].abs() + 1e-8)
+        torch.testing.assert_close(step.moved(name), -rate * direction, rtol=1e-3, atol=1e-6)
+    with pytest.raises(RecipeError, match="did you mean denoiser/mid_block"):
+        prepare(optim__part_lr={f"{QUERY}s": 1e-3}, **LORA)
+    with pytest.raises(RecipeError, match="which then get no adapter"):
+        prepare(optim__part_lr=rates, model__adapter__path="a.safetensors")
+
+
 # breaks if the kind does not decide which factors are trained
 @pytest.mark.effect("model.adapter.kind")
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from mezzotint import draws
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.stages import Noised
+from support.messages import refusal
 
 Prepare = Callable[..., Any]
 STABLE_DIFFUSION = Schedule.scaled_linear()
@@ -45,6 +48,28 @@ def test_loss_is_squared_or_huber_with_delta(prepare: Prepare) -> None:
     assert [loss_of_error(huber.objective, e) for e in (0.1, 3.0)] == pytest.approx([0.005, 0.5 * 2.75], rel=1e-4)
     assert loss_of_error(wide.objective, 3.0) == pytest.approx(2.0 * 2.0, rel=1e-4)
     assert huber.step().report.loss < wide.step().report.loss < mse.step().report.loss
+
+
+# breaks if c does not follow the noise level by its formula, or is not multiplied
+@pytest.mark.effect("objective.huber_schedule", "objective.huber_scale")
+def test_pseudo_huber_parameter_follows_the_noise_level(prepare: Prepare) -> None:
+    sigma = float(STABLE_DIFFUSION.sigma[500])
+    expected = {"constant": 0.2, "exponential": 0.2**0.5, "snr": 0.8 / (1 + sigma) ** 2 + 0.2}
+    losses = []
+    for schedule, c in expected.items():
+        settings = {"objective__huber_delta": 0.2, "objective__huber_schedule": schedule}
+        once, twice = (prepare(objective__loss="smooth-l1", objective__huber_scale=s, **settings) for s in (1, 2))
+        for ready, factor in ((once, 1.0), (twice, 2.0)):
+            formula = [2 * (math.hypot(e, factor * c) - factor * c) for e in (0.1, 3.0)]
+            assert [loss_of_error(ready.objective, e) for e in (0.1, 3.0)] == pytest.approx(formula, rel=1e-4)
+        pseudo = prepare(objective__loss="pseudo-huber", **settings).objective
+        assert loss_of_error(pseudo, 3.0) == pytest.approx(2 * c * (math.hypot(3.0, c) - c), rel=1e-4)
+        losses.append(once.step().report.loss)
+    assert len(set(losses)) == 3, "another schedule trains with another loss"
+    assert "is for objective.loss=pseudo-huber or smooth-l1" in refusal("objective.huber_schedule=snr")
+    assert "is for objective.loss=pseudo-huber or smooth-l1" in refusal("objective.huber_scale=2")
+    words = ("objective.loss=smooth-l1", "objective.huber_schedule=snr", "model.family=flux")
+    assert "is a flow-matching model" in refusal(*words)
 
 
 def weights_at(prepare: Prepare, timesteps: list[int], **settings: Any) -> Tensor:
@@ -93,6 +118,37 @@ def test_noise_offset_moves_whole_channels(prepare: Prepare) -> None:
     assert abs(float(by_channel.mean())) < 3 * 0.5 / count**0.5
     assert abs(float(by_channel.var()) - 0.25) < 3 * 0.25 * (2 / count) ** 0.5
     torch.testing.assert_close(offset.target(with_it), with_it.noise)
+
+
+# breaks if the strength is the full one, or each sample or each start of the run has its own
+@pytest.mark.effect("objective.noise_offset_random_strength", "objective.input_perturbation_random_strength")
+def test_random_strengths_multiply_the_noise_of_a_step(prepare: Prepare) -> None:
+    for name, purpose in (("noise_offset", "offset"), ("input_perturbation", "perturbation")):
+        plain = prepare().objective
+        fixed, random = (
+            prepare(**{f"objective__{name}": 0.5, f"objective__{name}_random_strength": on}) for on in (False, True)
+        )
+        x_0, times = torch.zeros(3, 4, 2, 2), torch.full((3,), 999)
+        inputs = [ready.noise_at(x_0, draws_of(3), times).x_t for ready in (plain, fixed.objective, random.objective)]
+        share = draws.uniform(draws.key(0, f"{purpose}-strength", 3))
+        torch.testing.assert_close(inputs[2] - inputs[0], share * (inputs[1] - inputs[0]), rtol=0, atol=1e-5)
+        assert random.step().report.losses != fixed.step().report.losses
+
+
+# breaks if the strength does not depend on the latents, or falls below 0
+@pytest.mark.effect("objective.noise_offset_adaptive_scale")
+def test_noise_offset_follows_the_latents(prepare: Prepare) -> None:
+    plain, adaptive = (
+        prepare(objective__noise_offset=0.2, objective__noise_offset_adaptive_scale=s) for s in (0.0, -0.1)
+    )
+    x_0, times = torch.stack([torch.full((4, 2, 2), mean) for mean in (0.0, -1.0, 5.0)]), torch.full((3,), 300)
+    bare, fixed, moved = (
+        objective.noise_at(x_0, draws_of(3), times).noise
+        for objective in (prepare().objective, plain.objective, adaptive.objective)
+    )
+    expected = (fixed - bare) * torch.tensor([1.0, 0.5, 0.0]).view(3, 1, 1, 1)
+    torch.testing.assert_close(moved - bare, expected, rtol=0, atol=1e-6)
+    assert adaptive.step().report.losses != plain.step().report.losses
 
 
 # breaks if the trainer's schedule is not rescaled, or the export does not record it

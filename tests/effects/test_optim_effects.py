@@ -59,6 +59,43 @@ def test_part_lr_sets_the_rate_of_a_part(prepare: Prepare) -> None:
     assert step.report.rates == {"denoiser": 1e-3, "text_encoder": 4e-3}
 
 
+# breaks if a pattern's rate does not reach the kernel, another entry wins, or a rate of 0 leaves weights trained
+@pytest.mark.effect("optim.part_lr")
+def test_part_lr_sets_the_rate_of_a_name_pattern(prepare: Prepare) -> None:
+    rates = {"denoiser/mid_block.*": 4e-3, "denoiser/mid_block.resnets.0.*": 2e-3, "denoiser/conv_in": 0}
+    ready = prepare(optim__lr=1e-3, optim__part_lr=rates, **PLAIN)
+    frozen = {n: p.clone() for n, p in ready.family.parts()["denoiser"].named_parameters() if n.startswith("conv_in.")}
+    step = ready.step()
+    for name in step.after:
+        layer = name.removeprefix("denoiser/")
+        rate = 2e-3 if layer.startswith("mid_block.resnets.0.") else 4e-3 if layer.startswith("mid_block.") else 1e-3
+        torch.testing.assert_close(step.moved(name), -rate * adam_direction(step, name), rtol=1e-3, atol=1e-6)
+    assert step.report.rates == {
+        "denoiser": 1e-3, "denoiser/mid_block.resnets.0.*": 2e-3, "denoiser/mid_block.*": 4e-3,
+    }  # fmt: skip
+    after = dict(ready.family.parts()["denoiser"].named_parameters())
+    assert frozen, "it exists"
+    assert all(torch.equal(after[name], weight) and not after[name].requires_grad for name, weight in frozen.items())
+    with pytest.raises(RecipeError, match="matches nothing that is trained; did you mean denoiser/mid_block"):
+        prepare(optim__part_lr={"denoiser/mid_blocks.resnets.0": 1e-3}, **PLAIN)
+    with pytest.raises(RecipeError, match=r"model\.train does not train"):
+        prepare(optim__part_lr={"text_encoder/*": 1e-3}, **PLAIN)
+
+
+# breaks if an update within the backward pass uses another rate than one after it
+@pytest.mark.effect("optim.part_lr")
+def test_rates_of_patterns_are_used_in_the_backward_pass(prepare: Prepare) -> None:
+    settings = PLAIN | {"optim__lr": 1e-3, "optim__part_lr": {"denoiser/mid_block.*": 4e-3, "denoiser/conv_in*": 0}}
+    ends = []
+    for within in (False, True):
+        ready = prepare(optim__in_backward=within, **settings)
+        ready.trainer.train_step(ready.next_batches())
+        ends.append({name: tensor.clone() for name, tensor in ready.trainer.model.update.masters.items()})
+    assert ends[0].keys() == ends[1].keys()
+    for name, weight in ends[0].items():
+        torch.testing.assert_close(ends[1][name], weight, rtol=1e-5, atol=1e-7)
+
+
 # breaks if the weights follow another rule than AdamW (decoupled decay, bias correction)
 @pytest.mark.effect("optim.optimizer.kind")
 def test_kind_adamw_is_torchs_adamw(prepare: Prepare) -> None:

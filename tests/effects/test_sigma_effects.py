@@ -138,6 +138,24 @@ def test_weighting_multiplies_the_error_of_x_0(prepare: Prepare) -> None:
     assert "write objective.min_snr_form=x0" in refusal("objective.weighting=v", "objective.min_snr_gamma=5")
 
 
+# breaks if the formula does not depend on the prediction, or the loss is left out of account
+@pytest.mark.effect("objective.weighting")
+def test_debiased_weighting_multiplies_the_loss(prepare: Prepare) -> None:
+    plain, debiased = (prepare(objective__weighting=kind, **NO_AVERAGE) for kind in ("prediction", "debiased"))
+    v = prepare(objective__weighting="debiased", model__prediction="v", objective__loss="huber").objective
+    snr = [min(float(v.schedule.snr[t]), 1000.0) for t in (0, 500)]
+    x_0, times = torch.zeros(2, 4, 2, 2), torch.tensor([0, 500])
+    for objective, expected in ((debiased.objective, [s**-0.5 for s in snr]), (v, [1 / (s + 1) for s in snr])):
+        noised = objective.noise_at(x_0, draws_of(2), times)
+        weight = objective.loss(objective.target(noised), noised, torch.ones(2)).weight
+        assert weight.tolist() == pytest.approx(expected, rel=1e-4)
+    assert debiased.step().report.loss != plain.step().report.loss
+    with pytest.raises(RecipeError, match="the denoiser predicts edm"):
+        prepare(objective__weighting="debiased", model__prediction="edm", **NO_AVERAGE)
+    assert "leave one of them out" in refusal("objective.weighting=debiased", "objective.min_snr_gamma=5")
+    assert "is a flow-matching model" in refusal("objective.weighting=debiased", "model.family=flux")
+
+
 # breaks if l1 is squared, or has the weight of the squared error
 @pytest.mark.effect("objective.loss")
 def test_l1_loss_is_the_absolute_error(prepare: Prepare) -> None:

@@ -25,7 +25,7 @@ from mezzotint.cli import main
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.checkpoints import state
 from support.forked import free_port
-from support.run_folders import logged
+from support.run_folders import assert_alike, logged, tensors_of
 
 SETTINGS = {"run__steps": 6, "optim__accumulation": 2, "data__remainder": "short", "data__batch_size": 5}
 
@@ -64,6 +64,18 @@ def test_workers_and_micro_batches_change_no_sample_or_loss(
     assert logged(other) == pytest.approx(logged(one_process), rel=2e-5)
     if "data__workers" in change:
         assert logged(other) == logged(one_process)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("runtime", ["ddp", "fsdp"])
+def test_rates_of_patterns_are_those_of_one_process(shared_world: Any, runtime: str) -> None:
+    rates = '{"denoiser/mid_block.*": 2e-3, "denoiser/down_blocks.0.*": 3e-3, "denoiser/*attn2*": 1e-4}'
+    world, settings = shared_world, SETTINGS | {"optim__lr": 1e-3, "optim__part_lr": rates}
+    assert world.wait(world.fork(f"rates-one-{runtime}", **settings)) == 0, world.out(f"rates-one-{runtime}")
+    for child in world.fork_group(f"rates-{runtime}", 2, run__runtime=runtime, **settings):
+        assert world.wait(child) == 0, world.out(f"rates-{runtime}")
+    assert_alike(tensors_of(world.root / f"rates-{runtime}"), tensors_of(world.root / f"rates-one-{runtime}"))
 
 
 @pytest.mark.distributed

@@ -44,6 +44,30 @@ def test_run_with_resume_never_resumes_from_its_own_recipe(world: Any, capsys: A
     assert "resuming from step-00000003" in capsys.readouterr().out
 
 
+def test_random_strengths_of_noise_resume_bit_exactly(world: Any) -> None:
+    settings = {"objective__noise_offset": 0.2, "objective__noise_offset_random_strength": True}
+    settings |= {"objective__input_perturbation": 0.1, "objective__input_perturbation_random_strength": True}
+    assert world.train("whole", run__steps=4, **settings) == 0
+    for steps in (2, 4):
+        assert world.train("parts", run__steps=steps, **settings) == 0
+    assert world.end("parts").tensors == world.end("whole").tensors
+    assert world.train("plain", run__steps=4) == 0
+    assert world.end("plain").tensors != world.end("whole").tensors
+
+
+@pytest.mark.parametrize("trains", ["weights", "adapter"])
+def test_rates_of_patterns_resume_bit_exactly(world: Any, trains: str) -> None:
+    rates = '{"denoiser/mid_block.*": 2e-3, "denoiser/down_blocks.0.*": 0, "denoiser/*attn2*": 1e-4}'
+    settings = {"optim__lr": 1e-3, "optim__part_lr": rates}
+    settings |= {"model__adapter__kind": "lora", "model__adapter__rank": 2} if trains == "adapter" else {}
+    assert world.train("whole", run__steps=4, **settings) == 0
+    for steps in (2, 4):
+        assert world.train("parts", run__steps=steps, **settings) == 0
+    tensors = world.end("whole").tensors
+    assert world.end("parts").tensors == tensors
+    assert not [name for name in tensors if "down_blocks.0." in name]
+
+
 @pytest.mark.slow
 def test_run_from_another_runs_checkpoint_resumes_from_its_own(world: Any, capsys: Any) -> None:
     assert world.train("first", run__steps=3) == 0

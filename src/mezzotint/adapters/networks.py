@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -68,6 +68,17 @@ class AdapterShape:
     factor: int = -1
     decompose_both: bool = False
     forms: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+
+
+def without(shape: AdapterShape, paths: Collection[str]) -> AdapterShape:
+    """The same for fewer layers. paths: those without an adapter."""
+    return replace(
+        shape,
+        layers=[path for path in shape.layers if path not in paths],
+        ranks={path: rank for path, rank in shape.ranks.items() if path not in paths},
+        alphas={path: alpha for path, alpha in shape.alphas.items() if path not in paths},
+        forms={path: form for path, form in shape.forms.items() if path not in paths},
+    )
 
 
 class Trained(NamedTuple):

@@ -6,7 +6,7 @@ of the library's names; checkpoints use these names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -75,6 +75,19 @@ class TrainedAdapter:
     def notes(self) -> tuple[str, ...]:
         """Notes for the user about the file that it continues from."""
         return () if self.initial is None else tuple(f"{self.settings.path}: {note}" for note in self.initial.notes)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers that get an adapter, as `part/layer`."""
+        return tuple(f"{part}/{path}" for part, shape in self.shapes.items() for path in shape.layers)
+
+    def leave_out(self, layers: Collection[str]) -> None:
+        """Gives these layers, as `part/layer`, no adapter; before `put_on`, not with a file."""
+        assert self.initial is None or not layers
+        self.shapes = {
+            part: networks.without(shape, {path for path in shape.layers if f"{part}/{path}" in layers})
+            for part, shape in self.shapes.items()
+        }
 
     def put_on(self, parts: Mapping[str, nn.Module], seed: int = 0, *, values: bool = True) -> dict[str, nn.Parameter]:
         """Attaches it to the networks, which are frozen, with initial values; returns its parameters by name. values:
@@ -157,6 +170,12 @@ class TrainedAdapter:
         for part, shape in self.shapes.items() if subtracted else ():
             networks.swap_factors(parts[part], shape, _of_part(part, self._subtracted), _of_part(part, subtracted))
         self._subtracted = subtracted
+
+
+def layer_of(name: str) -> str:
+    """The layer, as `part/layer`, of an adapter's parameter."""
+    part, path, _ = _split(name)
+    return f"{part}/{path}"
 
 
 def _of_part(part: str, factors: Mapping[str, Tensor]) -> dict[tuple[str, str], Tensor]:

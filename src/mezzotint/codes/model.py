@@ -107,8 +107,8 @@ CODES: dict[str, str] = {
     "E1477": "A mask file cannot be read, or an image has two.\nWithout its mask an image would count in full.",
     "E1478": "A single file of a model or of one of its components cannot be used.\n"
     "Its tensors are not those of the model's configuration, it is quantized with separate scales (for inference "
-    "only), or, for a flow-matching model (SD3, FLUX, Qwen-Image, Z-Image, Wan, LTX), `model.config` does not name "
-    "the folder of the other parts. The same holds for `model.vae` and `model.over`.",
+    "only), or, for a flow-matching model (SD3, FLUX, Qwen-Image, Z-Image, Wan, LTX), no shipped configuration fits "
+    "and `model.config` does not name a folder of them. The same holds for `model.vae` and `model.over`.",
     "E1479": "This flow-matching model cannot be written as one file.\n"
     "diffusers' conversion, which reads such files, would not restore its tensors (FLUX.1 in any width but 3072), or "
     "the model has two denoisers, each in a separate file (`--part`).",

@@ -40,9 +40,9 @@ CODES: dict[str, str] = {
     "E1015": "`--as` names a trainer whose command lines Mezzotint does not read.\n`mezzotint ls dialects` lists them.",
     "E1020": "No data was named.\n`data.path=shapes` uses a few images that ship with Mezzotint.",
     "E1021": "`model.train` names a part that this kind of model does not train.",
-    "E1022": "A name pattern (`model.freeze`, `optim.optimizer.no_decay`) matches no parameter.\n"
+    "E1022": "A name pattern (`model.freeze`, `optim.optimizer.no_decay`, `optim.part_lr`) matches no parameter.\n"
     "`*` matches any text. A pattern after `~` may match nothing.",
-    "E1023": "`model.train` and `model.freeze` leave no parameter to train.",
+    "E1023": "`model.train`, `model.freeze` and rates of 0 in `optim.part_lr` leave no parameter to train.",
     "E1024": "A trained part has dropout.\n"
     "Its random draws would depend on what ran before, so that a resumed run would not be the same.",
     "E1025": "`model.last_layers` needs a text encoder whose parameter names number its layers (`layers.11.…`).",
@@ -75,7 +75,7 @@ CODES: dict[str, str] = {
     "moments is requested for an optimizer without moments.",
     "E1077": "Settings of the objective do not fit the denoiser's prediction.\n"
     "Predictions defined in σ (edm, v-edm, epsilon-unscaled) have no timestep of pure noise; only edm, v-edm and v "
-    "can be given ¼ ln σ.",
+    "can be given ¼ ln σ. The weighting `debiased` has formulas for predictions of epsilon and v.",
     "E1078": "A rule in `no_decay` starts with @ and is unknown, or does not apply to this model.\n"
     "`@norm-and-bias` works with every model; others may be for one model only.",
     "E1079": "`model.depth` does not fit the denoiser's levels.\nLayers can be removed, not added.",

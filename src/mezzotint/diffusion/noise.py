@@ -59,6 +59,16 @@ def uniform(keys: Tensor, shape: Sequence[int]) -> Tensor:
     return _in_order((torch.stack((even, odd)) >> 8).float().mul_(2.0**-24), shape)
 
 
+def adaptive_offset(x_0: Tensor, strength: float, scale: float) -> Tensor:
+    """The deviation of offset noise that follows the latents: max(0, strength + scale · |mean of the channel|), as
+    kohya's adaptive_noise_scale.
+
+    x_0: (B, C, *spatial) latents. strength: at a mean of 0. scale: may be below 0. Returns (B, C, 1, …).
+    """
+    means = x_0.flatten(2).mean(dim=2).view(*x_0.shape[:2], *[1] * (x_0.ndim - 2))
+    return (strength + scale * means.abs()).clamp_min(0.0)
+
+
 def philox(counter: Tensor, key: Tensor) -> Tensor:
     """Philox-4x32-10: four words from a counter of four words and a key of two.
 

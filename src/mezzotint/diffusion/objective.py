@@ -16,7 +16,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from mezzotint import draws
-from mezzotint.diffusion import learned_variance, noise, preconditioning, prediction, pyramid, timesteps, weighting
+from mezzotint.diffusion import (
+    learned_variance,
+    noise,
+    preconditioning,
+    prediction,
+    pseudo_huber,
+    pyramid,
+    timesteps,
+    weighting,
+)
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.prediction import expand_to
 from mezzotint.diffusion.schedule import Schedule
@@ -29,8 +38,9 @@ from mezzotint.stages import Loss, Noised
 class StepDraws:
     """The addresses of one batch's draws. noise, offset, pyramid, perturbation, embedding: (B,) int64 on the device;
     without the last two nothing is perturbed. timestep, first_frame: (B,) uint64 on the host; without first_frame no
-    clip has first-frame conditioning. shrinking: numbers in [2, 4) by which the levels of pyramid noise shrink, the
-    same for all samples of the step."""
+    clip has first-frame conditioning. The same for all samples of the step: shrinking, numbers in [2, 4) by which the
+    levels of pyramid noise shrink; offset_share, perturbation_share, in [0, 1), which random strengths of the two kinds
+    of noise are multiplied by."""
 
     noise: Tensor
     offset: Tensor
@@ -40,6 +50,8 @@ class StepDraws:
     perturbation: Tensor | None = None
     embedding: Tensor | None = None
     first_frame: NDArray[np.uint64] | None = None
+    offset_share: float = 1.0
+    perturbation_share: float = 1.0
 
     @classmethod
     def at(cls, seed: int, step: int, positions: NDArray[np.int64], device: torch.device | str) -> Self:
@@ -53,6 +65,8 @@ class StepDraws:
             timestep=draws.keys(seed, "timestep", step, positions),
             shrinking=pyramid.ratios(draws.uniforms(levels).tolist()),
             first_frame=draws.keys(seed, "first-frame", step, positions),
+            offset_share=draws.uniform(draws.key(seed, "offset-strength", step)),
+            perturbation_share=draws.uniform(draws.key(seed, "perturbation-strength", step)),
             **dict(zip(purposes, on_device, strict=True)),
         )
 
@@ -72,7 +86,7 @@ class Objective:
 
     settings: the recipe's section. schedule: the family's. prediction: see `Parameterization`; others raise ValueError.
     A timestep range beyond the schedule's end raises RecipeError E1051, a rescaled schedule for a network parameterized
-    by σ E1077.
+    by σ and a weighting without a formula for the prediction E1077.
     """
 
     def __init__(self, settings: ObjectiveSettings, schedule: Schedule, prediction: str) -> None:
@@ -80,6 +94,7 @@ class Objective:
         self.settings = settings
         self.prediction = prediction
         _check_rescaled(settings, self.parameterization)
+        _check_debiased(settings, prediction)
         self._plain = schedule
         self.schedule = schedule.rescale_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
         self._range = _resolve_range(settings.timesteps, schedule.num_timesteps)
@@ -148,13 +163,23 @@ class Objective:
     def _noises(self, x_0: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:
         """The noise of the target, and the noise of the network's input, which `objective.input_perturbation`
         increases."""
-        eps = self._base_noise(x_0, draws)
-        if self.settings.noise_offset:
-            count = x_0.shape[1] if self.settings.noise_offset_per == "channel" else 1
-            eps = eps + self.settings.noise_offset * noise.normal(draws.offset, (count, *[1] * (x_0.ndim - 2)))
-        if not self.settings.input_perturbation or draws.perturbation is None:
+        settings, eps = self.settings, self._base_noise(x_0, draws)
+        if settings.noise_offset or settings.noise_offset_adaptive_scale:
+            count = x_0.shape[1] if settings.noise_offset_per == "channel" else 1
+            drawn = noise.normal(draws.offset, (count, *[1] * (x_0.ndim - 2)))
+            eps = eps + self._offset_strength(x_0, draws.offset_share) * drawn
+        if not settings.input_perturbation or draws.perturbation is None:
             return eps, eps
-        return eps, eps + self.settings.input_perturbation * noise.normal(draws.perturbation, x_0.shape[1:])
+        share = draws.perturbation_share if settings.input_perturbation_random_strength else 1.0
+        return eps, eps + share * settings.input_perturbation * noise.normal(draws.perturbation, x_0.shape[1:])
+
+    def _offset_strength(self, x_0: Tensor, share: float) -> Tensor | float:
+        """The deviation of offset noise: a number, or (B, C, 1, …) if it follows the latents."""
+        settings = self.settings
+        strength = (share if settings.noise_offset_random_strength else 1.0) * settings.noise_offset
+        if not settings.noise_offset_adaptive_scale:
+            return strength
+        return noise.adaptive_offset(x_0, strength, settings.noise_offset_adaptive_scale)
 
     def _base_noise(self, x_0: Tensor, draws: StepDraws) -> Tensor:
         """Normal noise, or pyramid noise of the same standard deviation."""
@@ -198,7 +223,8 @@ class Objective:
         the level, from `objective.weighting` and Min-SNR. mask: (B, *spatial), 1 where latents count.
         mse: e². l1: |e|. huber: ½e² up to |e| = δ, δ(|e| − ½δ) beyond (Huber 1964), which is half of mse for small
         errors. mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0);
-        huber-mse: mse · (1 − t/T) + huber · t/T.
+        huber-mse: mse · (1 − t/T) + huber · t/T. pseudo-huber, smooth-l1: see `pseudo_huber.py`, with c by
+        `objective.huber_schedule`.
         """
         output, v = learned_variance.split_prediction(predicted, noised.x_t)
         output, target = output.float(), self.target(noised)
@@ -244,6 +270,9 @@ class Objective:
         kind = self.settings.loss
         if kind == "l1":
             return functional.l1_loss(predicted, target, reduction="none")
+        if kind in ("pseudo-huber", "smooth-l1"):
+            formula = pseudo_huber.pseudo_huber if kind == "pseudo-huber" else pseudo_huber.smooth_l1
+            return formula(predicted - target, expand_to(self._huber_c(noised), predicted.ndim))
         mse = functional.mse_loss(predicted, target, reduction="none")
         if kind == "mse":
             return mse
@@ -252,6 +281,20 @@ class Objective:
             return huber
         noise_share = expand_to(self.timestep(noised) / self.schedule.num_timesteps, noised.x_0.ndim)
         return torch.lerp(huber, mse, noise_share if kind == "mse-huber" else 1.0 - noise_share)
+
+    def _huber_c(self, noised: Noised) -> Tensor:
+        """The parameter of the pseudo-Huber losses, (B,) float32."""
+        settings = self.settings
+        match settings.huber_schedule:
+            case "constant":
+                c = torch.full_like(noised.level, settings.huber_delta, dtype=torch.float32)
+            case "exponential":
+                noise_share = self.timestep(noised) / self.schedule.num_timesteps
+                c = pseudo_huber.exponential_c(settings.huber_delta, noise_share)
+            case "snr":
+                sigma = noised.level if self._has_sigma else self._sigma[noised.level.long()]
+                c = pseudo_huber.snr_c(settings.huber_delta, sigma)
+        return settings.huber_scale * c
 
     def timestep(self, noised: Noised) -> Tensor:
         """The timestep of each sample, (B,) float32; for levels in σ the nearest one."""
@@ -293,5 +336,15 @@ def _check_rescaled(settings: ObjectiveSettings, form: Parameterization) -> None
         raise RecipeError(
             f"with objective.zero_terminal_snr σ of the last timestep is infinite, and a denoiser that predicts "
             f"{form.prediction} is parameterized by σ; write objective.zero_terminal_snr=false, or model.prediction=v",
+            code="E1077",
+        )
+
+
+def _check_debiased(settings: ObjectiveSettings, prediction: str) -> None:
+    known = weighting.DEBIASED_PREDICTIONS
+    if settings.weighting == "debiased" and prediction not in known:
+        raise RecipeError(
+            f"objective.weighting=debiased has formulas for {', '.join(known)}, but the denoiser predicts "
+            f"{prediction}; write objective.weighting=prediction",
             code="E1077",
         )

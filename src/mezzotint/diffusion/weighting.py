@@ -1,5 +1,5 @@
-"""The weight of the loss at a level of noise: the weight of the error of x_0, and Min-SNR (Hang et al. 2023,
-arXiv:2303.09556) in three forms.
+"""The weight of the loss at a level of noise: the weight of the error of x_0, Min-SNR (Hang et al. 2023,
+arXiv:2303.09556) in three forms, and debiased estimation (Yu et al. 2023, arXiv:2310.08442).
 
 SNR = 1/σ² throughout: any shape, float32, ≥ 0. sigma_data: σ_d, only for "edm".
 """
@@ -10,6 +10,10 @@ import math
 
 import torch
 from torch import Tensor
+
+DEBIASED_PREDICTIONS = ("epsilon", "epsilon-unscaled", "v", "v-edm")
+"""The predictions for which `debiased` has a formula."""
+_LARGEST_DEBIASED_SNR = 1000.0
 
 
 def flow_weight(kind: str, sigma: Tensor) -> Tensor:
@@ -56,9 +60,12 @@ def factor(
     """The factor of a prediction's error, in the shape of snr, finite and ≥ 0.
 
     weighting: the kind whose weight w the error of x_0 gets ("unit", "epsilon", "v", "edm"); "prediction" is the
-    unweighted error of the network's output. gamma, form: see `min_snr`; with a weighting the form is "x0", and w
-    becomes min(w, γ). squared: whether errors are squared; otherwise a prediction's is |c_out| times that of x_0, once.
+    unweighted error of the network's output, "debiased" see `debiased`. gamma, form: see `min_snr`; with one of the
+    first four the form is "x0", and w becomes min(w, γ). squared: whether errors are squared; otherwise a prediction's
+    is |c_out| times that of x_0, once.
     """
+    if weighting == "debiased":
+        return debiased(snr, prediction)
     if weighting == "prediction":
         if gamma is None:
             return torch.ones_like(snr)
@@ -70,6 +77,23 @@ def factor(
     unweighted = of_squares if squared else of_squares.sqrt()
     # where unweighted is 0 the input is pure noise, and there is nothing to learn
     return torch.where(unweighted > 0, weight / unweighted.clamp_min(torch.finfo(unweighted.dtype).tiny), 0.0)
+
+
+def debiased(snr: Tensor, prediction: str) -> Tensor:
+    """The factor of the error of a prediction in debiased estimation (Yu et al. 2023, arXiv:2310.08442), with the
+    formulas and the limit of kohya's sd-scripts: 1/√S for epsilon, 1/(S + 1) for v, S = min(SNR, 1000).
+
+    Returns the shape of snr, float32, finite and ≥ 0: for epsilon at SNR = 0, where the input is pure noise and there
+    is nothing to learn, 0. Raises ValueError for another prediction.
+    """
+    clamped = snr.clamp_max(_LARGEST_DEBIASED_SNR)
+    match prediction:
+        case "epsilon" | "epsilon-unscaled":
+            return torch.where(snr > 0, clamped.clamp_min(torch.finfo(snr.dtype).tiny).rsqrt(), 0.0)
+        case "v" | "v-edm":
+            return 1.0 / (clamped + 1.0)
+        case _:
+            raise ValueError(f"no debiased weight for the prediction {prediction!r}")
 
 
 def min_snr(snr: Tensor, gamma: float, prediction: str, form: str, *, sigma_data: float = 0.5) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from mezzotint.families.base import cast_like_parameters
+from mezzotint.families.shared import caption_pieces
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.families.shared.stable import StableFamily
 from mezzotint.families.shared.stable_files import StableFiles
@@ -55,18 +56,18 @@ class Family(StableFamily):
     files = Files
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        """See ModelFamily: (B, 77, D), without a mask, as these models are trained. Captions that are too long are
-        truncated, see `lost_tokens`."""
+        """See ModelFamily: (B, 77, D), or more states with several pieces, without a mask, as these models are trained.
+        Captions that are too long are truncated, see `lost_tokens`."""
         encoder = self._part("text_encoder")
         if not captions:
             width = int(self._configs["text_encoder"]["hidden_size"])
             return TextEmbedding(self._empty("text_encoder", self._lengths["text_encoder"], width))
-        ids = self._tokens("text_encoder", captions)[0]
+        ids, pieces = self._pieces("text_encoder", captions), self._pieces_of_caption
         if self._clip_skip == 0:
-            return TextEmbedding(encoder(ids).last_hidden_state)
+            return TextEmbedding(caption_pieces.join(encoder(ids).last_hidden_state, pieces))
         states = encoder(ids, output_hidden_states=True).hidden_states[-(self._clip_skip + 1)]
         inner = getattr(encoder, "text_model", encoder)  # transformers 5 dropped this level
-        return TextEmbedding(inner.final_layer_norm(states))
+        return TextEmbedding(caption_pieces.join(inner.final_layer_norm(states), pieces))
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily."""

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.families.base import cast_like_parameters
+from mezzotint.families.shared import caption_pieces
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.families.shared.stable import StableFamily
 from mezzotint.families.shared.stable_files import StableFiles
@@ -90,8 +91,8 @@ class Family(StableFamily):
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states (B, 77, 2048) and pooled (B, 1280), for the refiner (B, 77, 1280), without a mask.
 
-        An empty caption is encoded like any other. The first tokenizer pads with its end token, the second with 0, as
-        the encoders were trained.
+        Several pieces of a caption give more states. An empty caption is encoded like any other. The first tokenizer
+        pads with its end token, the second with 0, as the encoders were trained.
         """
         texts = [self._encode_with(part, captions) for part in self.text_parts]
         return TextEmbedding(torch.cat([text.states for text in texts], dim=-1), pooled=texts[-1].pooled)
@@ -101,8 +102,11 @@ class Family(StableFamily):
         if not captions:
             empty = self._empty(part, self._lengths[part], int(config["hidden_size"]))
             return TextEmbedding(empty, pooled=self._empty(part, int(config.get("projection_dim", 512))))
-        output = encoder(self._tokens(part, captions)[0], output_hidden_states=True)
-        return TextEmbedding(output.hidden_states[-(self._clip_skip + 2)], pooled=getattr(output, "text_embeds", None))
+        pieces = self._pieces_of_caption
+        output = encoder(self._pieces(part, captions), output_hidden_states=True)
+        states = caption_pieces.join(output.hidden_states[-(self._clip_skip + 2)], pieces)
+        pooled = getattr(output, "text_embeds", None)  # of the first piece
+        return TextEmbedding(states, pooled=None if pooled is None else pooled[::pieces])
 
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
         """See ModelFamily: the text, and `vector` (B, 6) or (B, 5), the numbers in the order of the module's

@@ -18,7 +18,7 @@ from mezzotint.settings.sections.data import DataSettings
 from mezzotint.settings.sections.flow import FlowSettings
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.objective import OF_THE_LOSS, ObjectiveSettings
-from mezzotint.settings.sections.optim import OptimSettings
+from mezzotint.settings.sections.optim import OptimSettings, part_of_rate
 from mezzotint.settings.sections.run import RunSettings
 from mezzotint.settings.sections.sample import SampleSettings
 
@@ -114,18 +114,26 @@ class Recipe(Section):
         yield from self._offload_contradictions()
         if self.optim.in_backward:
             yield from self._in_backward_contradictions()
-        for name in ("part_lr", "part_optimizer", "part_schedule"):
-            unknown = sorted(set(getattr(self.optim, name)) - set(self.model.train))
-            if unknown:
-                yield (
-                    f"optim.{name} names {', '.join(unknown)}, which model.train does not train (it "
-                    f"trains {', '.join(self.model.train)})"
-                )
+        yield from self._part_contradictions()
         if self.model.last_layers is not None and "text_encoder" not in self.model.train:
             yield (
                 "model.last_layers selects layers of the text encoder, but model.train does not train it; "
                 "write model.train=[denoiser, text_encoder]"
             )
+
+    def _part_contradictions(self) -> Iterator[str]:
+        """Settings of the update by part."""
+        for name in ("part_lr", "part_optimizer", "part_schedule"):
+            unknown = sorted({*map(part_of_rate, getattr(self.optim, name))} - set(self.model.train))
+            if unknown:
+                yield (
+                    f"optim.{name} names {', '.join(unknown)}, which model.train does not train (it "
+                    f"trains {', '.join(self.model.train)})"
+                )
+        for part in self.model.train:
+            rule, patterns = self.optim.part_optimizer.get(part, self.optim.optimizer), self.optim.rate_patterns(part)
+            if patterns and not rule.has_rate:
+                yield f"optim.part_lr sets a rate for {patterns[0]}, and {rule.label} has none; leave it out"
 
     def _flow_contradictions(self) -> Iterator[str]:
         """Settings that flow-matching models do not have, and settings that only they have."""
@@ -144,6 +152,16 @@ class Recipe(Section):
                     f"objective.{name} has no meaning for model.family={self.model.family}, a flow-matching model; "
                     "leave it out (objective.flow sets which noise levels are trained)"
                 )
+        if objective.huber_schedule == "snr":
+            yield (
+                "objective.huber_schedule=snr needs a schedule of ᾱ, and model.family="
+                f"{self.model.family} is a flow-matching model; set constant or exponential"
+            )
+        if objective.weighting == "debiased":
+            yield (
+                f"objective.weighting=debiased is for predictions of epsilon and v, and model.family="
+                f"{self.model.family} is a flow-matching model; leave it out"
+            )
         if self.data.has_clips and self.data.clips.images:
             yield (
                 f"data.clips.images joins images to clips, which model.family={self.model.family} does not support; "
@@ -151,6 +169,12 @@ class Recipe(Section):
             )
         if spec.no_fp16 and self.run.precision == "fp16":
             yield f"run.precision=fp16: {spec.no_fp16}; write run.precision=bf16"
+
+    @property
+    def _partly_frozen(self) -> list[str]:
+        """The parts of which `optim.part_lr` freezes some parameters, or leaves some layers without an adapter."""
+        optim = self.optim
+        return [part for part in self.model.train if optim.rate_patterns(part) and 0 in optim.rates_of(part)]
 
     def _adapter_contradictions(self) -> Iterator[str]:
         """Settings that have no meaning when an adapter is trained instead of the model's weights."""
@@ -172,6 +196,11 @@ class Recipe(Section):
                 "model.adapter.init=pissa subtracts vectors from the weights, and the rest does not fit into the bits "
                 f"of run.frozen_dtype={self.run.frozen_dtype}; set another model.adapter.init, or "
                 "run.frozen_dtype=same"
+            )
+        if self._partly_frozen and self.model.adapter.path is not None:
+            yield (
+                f"optim.part_lr has a rate of 0 for layers of {self._partly_frozen[0]}, which then get no adapter, and "
+                "model.adapter.path continues one; set a rate above 0, or leave model.adapter.path out"
             )
         if self.model.adapter.max_norm is not None and self.optim.in_backward:
             yield "model.adapter.max_norm measures layers after a step, optim.in_backward does not; leave one out"
@@ -229,6 +258,11 @@ class Recipe(Section):
             yield (
                 "run.export.optimizer_file and run.start.optimizer need whole tensors, and with run.runtime=fsdp "
                 "no process has any; leave them out, or set run.runtime=ddp"
+            )
+        if self._partly_frozen and not self.model.has_adapter:
+            yield (
+                f"optim.part_lr freezes parameters of {self._partly_frozen[0]} with a rate of 0, and run.runtime=fsdp "
+                "cannot export a part of which some are frozen; set a rate above 0, or run.runtime=ddp"
             )
         for part, optimizer in {"optimizer": self.optim.optimizer, **self.optim.part_optimizer}.items():
             if not optimizer.allows_sharding:

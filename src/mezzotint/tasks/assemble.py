@@ -47,6 +47,7 @@ from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.settings.sections.tokens import PART
 from mezzotint.tasks import holding
+from mezzotint.training import rates
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.model import TrainableModel
@@ -384,6 +385,7 @@ def _open_update(
         ema_decay=resolved.ema_decay,
         separate_masters=precision.separate_masters and not runtime.holds_masters,
         gradients=None if runtime.holds_masters else precision.gradients,
+        rate_keys=rates.find_keys(rates.names_to_match(trained, adapter.shapes if adapter else ()), optim),
         **hooks,
     )
 
@@ -409,17 +411,28 @@ def select_trained(
 ) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
     """Freezes everything except what the recipe trains: the model's weights, or those of an adapter on it. Returns
     parameters by name. values: see `TrainedAdapter.put_on`. Raises what `select_trained_parameters` and
-    `TrainedAdapter` raise, WeightsError E1220 and E1221 for a distilled model that the recipe does not allow to
-    train."""
+    `TrainedAdapter` raise, RecipeError E1022 and E1023 for patterns of `optim.part_lr`, WeightsError E1220 and E1221
+    for a distilled model that the recipe does not allow to train."""
     files.require_trainable()
     words_of_model.add_to(family, recipe.model)
     trainable = (*files.spec.trainable, *((PART,) if files.spec.supports_learned_tokens else ()))
     trained = select_trained_parameters(family.parts(), recipe.model, trainable)
     if not recipe.model.has_adapter:
-        return trained, None
+        return _without_frozen(trained, rates.find_frozen(rates.names_to_match(trained), recipe.optim)), None
     adapter, token_prefix = TrainedAdapter.of(recipe.model, files), f"{PART}/"
     tokens = {name: parameter for name, parameter in trained.items() if name.startswith(token_prefix)}
-    return adapter.put_on(family.parts(), recipe.run.seed, values=values) | tokens, adapter
+    layers = rates.names_of_layers(adapter.layers)
+    frozen = rates.find_frozen(layers | rates.names_to_match(tokens), recipe.optim)
+    adapter.leave_out(frozen & layers.keys())
+    factors = adapter.put_on(family.parts(), recipe.run.seed, values=values)
+    return factors | _without_frozen(tokens, frozen), adapter
+
+
+def _without_frozen(trained: Mapping[str, nn.Parameter], frozen: Collection[str]) -> dict[str, nn.Parameter]:
+    """Freezes some of the trained parameters, and returns the others."""
+    for name in frozen & trained.keys():
+        trained[name].requires_grad_(False)
+    return {name: parameter for name, parameter in trained.items() if name not in frozen}
 
 
 def cast_frozen(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], precision: Precision) -> None:

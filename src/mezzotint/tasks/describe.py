@@ -17,6 +17,8 @@ from mezzotint.data.findings.captions import LostWords
 from mezzotint.runtimes.base import Launch
 from mezzotint.settings.counting import format_bytes, format_count, format_names
 from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.optim import part_of_rate
 from mezzotint.tasks import description_notes
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.resolving import rate_factor, resolve
@@ -196,7 +198,7 @@ def _objective_line(recipe: Recipe, model: TrainableModel) -> str:
         f"weighting {o.weighting}": o.weighting != "prediction",
         f"log-normal noise levels ({o.log_normal[0]:g}, {o.log_normal[1]:g})": o.noise_levels == "log-normal",
         f"Min-SNR γ {o.min_snr_gamma or 0:g} ({o.min_snr_form})": o.min_snr_gamma is not None,
-        f"noise offset {o.noise_offset:g} per {o.noise_offset_per}": o.noise_offset,
+        f"noise offset {_offset_text(o)} per {o.noise_offset_per}": o.noise_offset or o.noise_offset_adaptive_scale,
         f"pyramid noise {o.pyramid_discount:g}": o.pyramid_discount,
         f"embedding perturbation {o.embedding_perturbation:g}": o.embedding_perturbation,
         "zero terminal SNR": o.zero_terminal_snr,
@@ -209,9 +211,15 @@ def _objective_line(recipe: Recipe, model: TrainableModel) -> str:
     return ", ".join(part for part, applies in parts.items() if applies)
 
 
+def _offset_text(o: ObjectiveSettings) -> str:
+    strength = f"{'up to ' if o.noise_offset_random_strength else ''}{o.noise_offset:g}"
+    scale = o.noise_offset_adaptive_scale
+    return f"{strength} {'+' if scale > 0 else '−'} {abs(scale):g} · |mean|" if scale else strength
+
+
 def _update_line(recipe: Recipe, steps: int) -> str:
     o = recipe.optim
-    with_own_settings = {*o.part_lr, *o.part_optimizer, *o.part_schedule}
+    with_own_settings = {*map(part_of_rate, o.part_lr), *o.part_optimizer, *o.part_schedule}
     parts = [_describe_rule(recipe, "", steps)] if with_own_settings != set(recipe.model.train) else []
     parts += [
         f"{part}: {_describe_rule(recipe, part, steps)}" for part in recipe.model.train if part in with_own_settings
@@ -233,13 +241,27 @@ def _describe_rule(recipe: Recipe, part: str, steps: int) -> str:
         return rule.label
     schedule = o.part_schedule.get(part, o.schedule)
     warmup, end = lr.resolve_span(schedule, steps)
-    texts = [f"{rule.label}, learning rate {o.part_lr.get(part, o.lr) * rate_factor(recipe):g}, {schedule.kind}"]
+    texts = [f"{rule.label}, learning rate {_describe_rates(recipe, part)}, {schedule.kind}"]
     if schedule.kind not in ("constant", "piecewise") and end != steps:
         texts.append(f"decay to step {end:,}")
     if warmup:
         short = " (longer than the run: the learning rate stays below its peak)" if warmup >= steps else ""
         texts.append(f"{format_count(warmup, 'warmup step')}{short}")
     return ", ".join(texts)
+
+
+def _describe_rates(recipe: Recipe, part: str) -> str:
+    """The effective peak rate of a part, and those of its name patterns."""
+    o, factor = recipe.optim, rate_factor(recipe)
+    keys_by_rate: dict[float, list[str]] = {}
+    for key in o.rate_patterns(part):
+        keys_by_rate.setdefault(o.rate_of(key), []).append(key)
+    texts = [
+        f"{rate * factor:g} for {format_names(keys, 4)}" if rate else f"frozen: {format_names(keys, 4)}"
+        for rate, keys in keys_by_rate.items()
+    ]
+    base = f"{o.rate_of(part) * factor:g}"
+    return f"{base} ({'; '.join(texts)})" if texts else base
 
 
 def _computing_line(recipe: Recipe, device: torch.device, launch: Launch, model: TrainableModel) -> str:

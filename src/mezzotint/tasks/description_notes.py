@@ -19,7 +19,7 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.resolving import rate_factor, resolve
-from mezzotint.training import trainable
+from mezzotint.training import rates, trainable
 
 _KNOWS = re.compile(r"^In short: ([^.]+)\.", re.MULTILINE)
 
@@ -102,6 +102,9 @@ def of_patterns(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collect
     rules = {f"optim.part_optimizer.{part}": rule for part, rule in recipe.optim.part_optimizer.items()}
     for where, rule in ({"optim.optimizer": recipe.optim.optimizer} | rules).items():
         patterns.append((f"{where}.no_decay", rule.no_decay_patterns, list(trained)))
+    matched = rates.names_to_match(trained, recipe.model.adapted_parts if recipe.model.has_adapter else ())
+    above_zero = tuple(key for key, rate in recipe.optim.part_lr.items() if rate > 0)
+    patterns.append(("optim.part_lr", above_zero, [name for names in matched.values() for name in names]))
     return [
         f"{where}: {' and '.join(unmet)} {'names' if len(unmet) == 1 else 'name'} nothing in this model"
         for where, texts, names in patterns
@@ -136,7 +139,7 @@ def of_results(recipe: Recipe, steps: int) -> list[str]:
         data = f"({recipe.data.batch_size} × {o.accumulation})"
         sentences.append(
             f"optim.lr_batch_power multiplies every rate by {data}^{o.lr_batch_power:g} = {rate_factor(recipe):.4g}: "
-            + ", ".join(f"{part} {o.part_lr.get(part, o.lr) * rate_factor(recipe):.4g}" for part in recipe.model.train)
+            + ", ".join(f"{part} {o.rate_of(part) * rate_factor(recipe):.4g}" for part in recipe.model.train)
         )
     if o.ema.strength is not None:
         sentences.append(
@@ -149,7 +152,7 @@ def of_results(recipe: Recipe, steps: int) -> list[str]:
         sentences.append(f"{label} has no rate: optim.lr and its schedule have no effect on {parts}")
     for part, rule in rules.items():
         path = f"optim.part_lr.{part}" if part in o.part_lr else "optim.lr"
-        note = rule.rate_note(o.part_lr.get(part, o.lr), path)
+        note = rule.rate_note(o.rate_of(part), path)
         sentences += [note] if note is not None else []
     return sentences
 

@@ -220,13 +220,14 @@ class Trainer:
         return report
 
     def _check_movement(self, rates: Mapping[str, float]) -> None:
-        check, optim = self.train_step.update_check, self.model.optim
-        if check is not None and check.count_update(rates, {part: optim.part_lr.get(part, optim.lr) for part in rates}):
-            check.check_movement(self.model.update.masters, self.progress.rate_peak, self.runtime.agree)
+        check, update = self.train_step.update_check, self.model.update
+        base = {group.name: self.model.optim.rate_of(group.rate_key) for group in update.groups}
+        if check is not None and check.count_update(rates, update.largest_by_part(base)):
+            check.check_movement(update.masters, self.progress.rate_peak, self.runtime.agree)
             self.train_step.update_check = None
 
     def _rates_by_part(self, report: StepReport) -> dict[str, float]:
-        return {group.part: report.rates[group.name] for group in self.model.update.groups}
+        return self.model.update.largest_by_part(report.rates)
 
     def _call(self, callback: Callback, report: StepReport | None) -> Action:
         if not (callback.on_all_ranks or self.runtime.is_first):

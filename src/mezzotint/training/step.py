@@ -151,5 +151,5 @@ class TrainStep:
         for group in self.model.update.groups:
             schedule = optim.part_schedule.get(group.part, optim.schedule)
             factor = self.rate_factor * lr.factor(schedule, step, self.progress.last_step) * self.progress.rate
-            rates[group.name] = optim.part_lr.get(group.part, optim.lr) * factor
+            rates[group.name] = optim.rate_of(group.rate_key) * factor
         return rates

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +31,12 @@ _COUNTS = ("opt.applied", "opt.shadow_updates")
 
 @dataclass(slots=True)
 class Group:
-    """Parameters with the same part and weight decay."""
+    """Parameters with the same part, weight decay and rate. rate_key: of their rate, see `rates.find_keys`."""
 
     name: str
     part: str
     weight_decay: float
+    rate_key: str
     names: list[str] = field(default_factory=list)
 
 
@@ -46,7 +48,8 @@ class Update:
     parameters while those are still float32. gradients: dtype of the gradients; None for that of the parameters.
     ema_decay: overrides `optim.ema.decay`. written: called when parameters were written in place outside of a step.
     when_arrived: registers a function to be called whenever a parameter's gradient is complete. moved: called after
-    each step with the masters, which it may change in place.
+    each step with the masters, which it may change in place. rate_keys: by parameter, see `rates.find_keys`; others
+    have the rate of their part.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Update:
         written: Callable[[], None] = lambda: None,
         when_arrived: WhenArrived = nn.Parameter.register_post_accumulate_grad_hook,
         moved: Callable[[Mapping[str, Tensor]], None] = lambda masters: None,
+        rate_keys: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._settings = settings
         self._moved = moved
@@ -72,7 +76,7 @@ class Update:
             name: p.detach().to(torch.float32) if separate_masters else p.detach() for name, p in self.trained.items()
         }
         self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
-        self.groups = _groups(self.trained, settings)
+        self.groups = _groups(self.trained, settings, rate_keys)
         self._index = {name: number for number, name in enumerate(self.trained)}
         self._parts = list(dict.fromkeys(group.part for group in self.groups))
         self._steps: dict[str, OptimizerStep] = {}
@@ -94,6 +98,13 @@ class Update:
     def in_backward(self) -> bool:
         """Whether weights are updated within the backward pass."""
         return self._settings.in_backward
+
+    def largest_by_part(self, rates: Mapping[str, float]) -> dict[str, float]:
+        """The largest rate of each part. rates: by group name."""
+        largest: dict[str, float] = {}
+        for group in self.groups:
+            largest[group.part] = max(largest.get(group.part, 0.0), rates[group.name])
+        return largest
 
     @property
     def masters(self) -> Mapping[str, Tensor]:
@@ -287,9 +298,9 @@ def _of_part(part: str, masters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: master for name, master in masters.items() if name.split("/")[0] == part}
 
 
-def _groups(trained: Iterable[str], settings: OptimSettings) -> list[Group]:
-    """One group for each part, and another for its parameters without weight decay. Raises RecipeError E1022 for a
-    pattern that matches nothing."""
+def _groups(trained: Iterable[str], settings: OptimSettings, rate_keys: Mapping[str, str]) -> list[Group]:
+    """One group for each rate of a part, and another for its parameters without weight decay. Raises RecipeError E1022
+    for a pattern of theirs that matches nothing."""
     names_of: dict[str, list[str]] = {}
     for name in trained:
         names_of.setdefault(name.split("/")[0], []).append(name)
@@ -302,8 +313,10 @@ def _groups(trained: Iterable[str], settings: OptimSettings) -> list[Group]:
         patterns = [without_prefix(name) for name in optimizer.no_decay_patterns if any(sign in name for sign in "*?[")]
         for name in names:
             undecayed = name in exact_names or any(fnmatchcase(name, pattern) for pattern in patterns)
-            key = f"{part}.no_decay" if undecayed else part
-            group = groups.setdefault(key, Group(key, part, 0.0 if undecayed else optimizer.decay))
+            rate_key = rate_keys.get(name, part)
+            label = without_prefix(rate_key)
+            key = f"{label}.no_decay" if undecayed else label
+            group = groups.setdefault(key, Group(key, part, 0.0 if undecayed else optimizer.decay, rate_key))
             group.names.append(name)
     return list(groups.values())
 

@@ -28,7 +28,7 @@ SYNONYMS = {
     "train.gradient_accumulation_steps", "train.prompt_dropout_prob", "train.unload_text_encoder", "model.is_v2",
     "model.vae_dtype", "model.qtype_te", "model.auto_memory", "model.layer_offloading_transformer_percent",
     "model.block_compile", "model.model_kwargs.train_low_noise", "datasets.batch_size", "datasets.trigger_word",
-    "datasets.caption_ext", "datasets.caption_type", "datasets.square_crop", "datasets.cache_latents",
+    "datasets.caption_type", "datasets.square_crop", "datasets.cache_latents",
     "datasets.cache_text_embeddings", *(key for key in ACTS if key.startswith("samples.")),
 }  # fmt: skip
 """Keys whose value is written with another key, in another form, or not at all because it is the default."""

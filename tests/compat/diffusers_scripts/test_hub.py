@@ -35,12 +35,18 @@ def test_hub_id_is_found_in_the_local_cache_at_its_revision(hub: Path) -> None:
     assert model_of("some/model", "--revision=fp16") == hub / "snapshots" / "beef"
     assert model_of("some/model", "--revision=beef") == hub / "snapshots" / "beef"
     assert arguments.parse(["tiny_cpu", "model.path=some/model@fp16"], "train").recipe.model.path.name == "beef"
+    assert arguments.parse(["tiny_cpu", "model.config=some/model"], "train").recipe.model.config == (
+        hub / "snapshots" / "c0ffee"
+    )
 
 
 def test_uncached_hub_id_prints_how_to_download_it(hub: Path) -> None:
     with pytest.raises(WeightsError, match="download it with `hf download some/other`") as caught:
         model_of("some/other")
     assert caught.value.code == "E1401"
+    line = ["--pretrained_model_name_or_path=some/model", "--train_data_dir=x"]
+    with pytest.raises(WeightsError, match=r"`hf download some/other --exclude '\*.safetensors'`"):
+        arguments.parse(["--as", "diffusers-sd", "model.config=some/other", "--", *line], "train")
     assert model_of("checkpoints/mine.ckpt") == Path("checkpoints/mine.ckpt"), "a file, and no id"
     with pytest.raises(WeightsError, match="at revision nosuch"):
         model_of("some/model", "--revision=nosuch")

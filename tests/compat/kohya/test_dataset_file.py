@@ -38,6 +38,11 @@ def test_inner_value_has_priority(general: str, dataset: str, subset: str, line:
     assert settings(write(text), *line)["data.flip"] == (0.5 if expected else 0.0)
 
 
+def test_subsets_alone_are_one_data_set() -> None:
+    values = settings(write("[[datasets.subsets]]\nimage_dir = 'a'\n"), "--resolution=256")
+    assert (values["data.path"], values["data.resolution"]) == ("a", 256)
+
+
 def test_options_with_other_names_are_the_outermost_values() -> None:
     file = write(ONE)
     values = settings(file, "--train_batch_size=3", "--dataset_repeats=7", "--caption_extension=.txt")
@@ -64,7 +69,7 @@ def test_options_with_other_names_are_the_outermost_values() -> None:
         ("[[datasets]]\nresolution = [512, 'a']\n[[datasets.subsets]]\nimage_dir = 'a'\n", "datasets.0.resolution", 2,
          "E1017", ""),
         ("[general]\nflip_aug = true\n", "datasets", None, "E1017", "write [[datasets]]"),
-        ("[[datasets.subsets]]\nimage_dir = 'a'\n", "datasets", None, "E1017", "write [[datasets]]"),
+        ("datasets = 5\n", "datasets", 1, "E1017", "write [[datasets]]"),
         (HEAD, "datasets.0.subsets", 1, "E1017", "write [[datasets.subsets]] below"),
         (HEAD + "[[datasets.subsets]]\nnum_repeats = 2\n", "datasets.0.subsets.0.image_dir", 3, "E1017", "write the"),
         (ONE + "[[datasets.subsets]]\nmetadata_file = 'm.json'\n", "datasets.0", 1, "E1017", "for each kind"),

@@ -49,6 +49,8 @@ def test_parts_and_rates(script: str, words: str, parts: list[str], rates: tuple
         ("flux_train_network", "--ae=ae.sft --clip_l=l.sft --t5xxl=t.sft",
          {"model.vae": "ae.sft", "model.over": ["l.sft", "t.sft"]}),
         ("sd3_train_network", "--clip_l=l --clip_g=g --t5xxl=t", {"model.over": ["l", "g", "t"]}),
+        ("sdxl_train_network", "--max_token_length=225", {"model.caption_tokens": 225}),
+        ("flux_train_network", "--max_token_length=225", {}),
         ("flux_train_network", "--t5xxl_max_token_length=256", {"model.flux.t5_tokens": 256}),
         ("sd3_train", "--t5xxl_max_token_length=77", {"model.sd3.t5_tokens": 77}),
         ("flux_train", "--guidance_scale=1", {"model.flux.guidance": 1.0}),
@@ -107,8 +109,6 @@ def test_differences_of_adapters_are_noted() -> None:
     assert "queries" not in notes("flux_train_network", "--network_args", "split_qkv=True")
     assert "1 is usual for training" in notes("flux_train_network")
     assert "in the script, of the numbers between" in notes("train_network", "--network_dropout=0.1")
-    single = notes("flux_train", "--pretrained_model_name_or_path=flux1-dev.safetensors")
-    assert "write model.config=FOLDER" in single
     with_file = notes("train_network", "--network_weights=a.safetensors", "--network_dim=8")
     assert "those of --network_weights" in with_file
 

@@ -12,16 +12,18 @@ import torch
 from kohya_commands import changed, notes, recipe, refusal, settings
 
 from mezzotint.diffusion import densities, flow, weighting
+from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.diffusion.schedule import Schedule
 
 NUMBERS: dict[str, Any] = json.loads((Path(__file__).parent / "formulas.json").read_text("utf-8"))
 FLUX_SHIFT = 1.15 - (1.15 - 0.5) / (4096 - 256) * (4096 - 48 * 64)
 """μ of 768×1024 pixels."""
 
 
-def factors(words: str) -> list[float]:
+def factors(words: str, snr: list[float]) -> list[float]:
     read = recipe("train_network", *words.split())
     actual = weighting.factor(
-        read.model.prediction, torch.tensor(NUMBERS["snr"]), weighting=read.objective.weighting,
+        read.model.prediction, torch.tensor(snr), weighting=read.objective.weighting,
         gamma=read.objective.min_snr_gamma, form=read.objective.min_snr_form,
     )  # fmt: skip
     return [float(one) for one in actual]
@@ -36,7 +38,53 @@ def factors(words: str) -> list[float]:
     ],
 )
 def test_loss_weights(words: str, name: str) -> None:
-    assert factors(words) == pytest.approx(NUMBERS[name], rel=1e-5)
+    assert factors(words, NUMBERS["snr"]) == pytest.approx(NUMBERS[name], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("--debiased_estimation_loss", "debiased_epsilon"),
+        ("--debiased_estimation_loss --loss_type=l1", "debiased_epsilon"),
+        ("--debiased_estimation_loss --v_parameterization", "debiased_v"),
+    ],
+)
+def test_debiased_loss_weights(words: str, name: str) -> None:
+    assert factors(words, NUMBERS["wide_snr"]) == pytest.approx(NUMBERS[name], rel=1e-5)
+
+
+def losses_of(words: str) -> list[list[float]]:
+    """For each timestep of the numbers the loss of each error, with Stable Diffusion's schedule."""
+    objective = Objective(recipe("train_network", *words.split()).objective, Schedule.scaled_linear(), "epsilon")
+    times = torch.tensor(NUMBERS["timesteps"])
+    drawn = StepDraws.at(0, 0, np.arange(len(times)), "cpu")
+    noised = objective.noise_at(torch.zeros(len(times), 4, 2, 2), drawn, times)
+    target = objective.target(noised)
+    losses = [objective.loss(target + error, noised, torch.ones(3)).per_sample for error in NUMBERS["errors"]]
+    return torch.stack(losses, dim=1).tolist()
+
+
+@pytest.mark.parametrize("loss", ["huber", "smooth_l1"])
+@pytest.mark.parametrize("schedule", ["constant", "exponential", "snr"])
+def test_pseudo_huber_losses(loss: str, schedule: str) -> None:
+    actual = losses_of(f"--loss_type={loss} --huber_c=0.2 --huber_scale=0.5 --huber_schedule={schedule}")
+    for by_error, expected in zip(actual, NUMBERS[loss][schedule], strict=True):
+        assert by_error == pytest.approx(expected, rel=1e-4, abs=1e-9)
+
+
+def test_settings_of_the_pseudo_huber_losses() -> None:
+    assert changed("train_network", "--loss_type=huber") == {
+        "objective.loss": "pseudo-huber", "objective.huber_delta": 0.1, "objective.huber_schedule": "snr",
+    }  # fmt: skip
+    words = ("--loss_type=smooth_l1", "--huber_c=0.3", "--huber_schedule=exponential", "--huber_scale=2")
+    assert changed("flux_train", *words) == {
+        "objective.loss": "smooth-l1", "objective.huber_delta": 0.3, "objective.huber_schedule": "exponential",
+        "objective.huber_scale": 2.0,
+    }  # fmt: skip
+    assert "huber_scale: has no effect with --huber_schedule=snr" in notes(
+        "train_network", "--loss_type=huber", "--huber_scale=2"
+    )
+    assert "huber_c: has no effect with --loss_type=l2" in notes("train_network", "--huber_c=0.3")
 
 
 def levels(script: str, words: str, drawn: list[float], *, is_reversed: bool) -> list[float]:
@@ -83,6 +131,11 @@ def test_noise_levels(script: str, words: str, drawn: str, name: str, is_reverse
         ("sd3_train", "--min_timestep=200 --max_timestep=900", {"objective.flow.sigmas": [0.2, 0.9]}),
         ("sd3_train", "--noise_offset=0.1 --ip_noise_gamma=0.1", {}),
         ("flux_train", "--ip_noise_gamma=0.1 --min_timestep=100", {"objective.input_perturbation": 0.1}),
+        (
+            "flux_train",
+            "--ip_noise_gamma=0.1 --ip_noise_gamma_random_strength",
+            {"objective.input_perturbation": 0.1, "objective.input_perturbation_random_strength": True},
+        ),
         ("flux_train", "--model_prediction_type=raw", {}),
         ("flux_train", "--weighting_scheme=sigma_sqrt", {}),
         ("train_db", "--min_timestep=100 --max_timestep=900", {"objective.timesteps": [100, 900]}),
@@ -98,9 +151,14 @@ def test_loss_of_sd3_is_that_of_clean_latents() -> None:
 
 
 def test_options_without_effect_are_noted() -> None:
-    actual = notes("flux_train", "--noise_offset=0.1", "--min_snr_gamma=5", "--weighting_scheme=cosmap")
-    assert actual.count("has no effect in flux_train.py") == 2
+    words = ("--noise_offset=0.1", "--min_snr_gamma=5", "--debiased_estimation_loss", "--weighting_scheme=cosmap")
+    actual = notes("flux_train", *words)
+    assert actual.count("has no effect in flux_train.py") == 3
     assert "has no effect with raw predictions" in actual
+    words = ("--noise_offset_random_strength", "--ip_noise_gamma_random_strength", "--adaptive_noise_scale=0.1")
+    assert notes("sd3_train", *words).count("has no effect in sd3_train.py") == 3
+    assert "has no effect without --noise_offset" in notes("train_db", *words[:1])
+    assert "has no effect without --ip_noise_gamma" in notes("flux_train", *words[1:2])
     assert "read as raw" in notes("flux_train")
     assert "read as raw" not in notes("flux_train", "--model_prediction_type=raw")
 
@@ -111,8 +169,19 @@ def test_options_without_effect_are_noted() -> None:
         ("flux_train", "--model_prediction_type=sigma_scaled", "--model_prediction_type"),
         ("flux_train", "--model_prediction_type=additive", "--model_prediction_type"),
         ("sd3_train", "--training_shift=2 --min_timestep=100", "--min_timestep"),
-        ("train_network", "--loss_type=smooth_l1", "--loss_type"),
+        ("train_network", "--debiased_estimation_loss --min_snr_gamma=5", "--debiased_estimation_loss"),
+        (
+            "train_network",
+            "--debiased_estimation_loss --v_parameterization --scale_v_pred_loss_like_noise_pred",
+            "--debiased_estimation_loss",
+        ),
     ],
 )
 def test_unsupported_objectives_are_refused(script: str, words: str, where: str) -> None:
     assert [one[:2] for one in refusal(script, *words.split())] == [(where, "E1018")]
+
+
+def test_schedule_by_snr_is_not_for_flow_matching_models() -> None:
+    for words in (["--loss_type=huber"], ["--loss_type=smooth_l1", "--huber_schedule=snr"]):
+        [(where, code, *_)] = refusal("flux_train", *words)
+        assert (where, code) == ("--huber_schedule", "E1017")

@@ -55,6 +55,13 @@ COMMANDS: list[tuple[str, str]] = [
      "--clip_l=l.safetensors --clip_g=g.safetensors --t5xxl=t.safetensors --network_args train_block_indices=1-3"),
     ("train_db", "--stop_text_encoder_training=-1 --full_bf16 --mixed_precision=bf16 --reg_data_dir=reg "
      "--save_model_as=diffusers_safetensors --prior_loss_weight=0.5 --optimizer_type=Lion --max_grad_norm=0"),
+    ("train_network", "--max_token_length=150 --noise_offset=0.05 --noise_offset_random_strength --ip_noise_gamma=0.1 "
+     "--adaptive_noise_scale=0.01 --ip_noise_gamma_random_strength --debiased_estimation_loss --loss_type=huber "
+     "--huber_c=0.2 --huber_schedule=exponential --huber_scale=1.5 --learning_rate=1e-4 --network_args conv_dim=4 "
+     f"mid_lr_weight=0.7 down_lr_weight=1.0,{','.join(['0.3'] * 11)}"),
+    ("sdxl_train_network", "--network_weights=a.safetensors --loss_type=smooth_l1 --learning_rate=3e-5 --network_args "
+     "up_lr_weight=0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9"),
+    ("sdxl_train", f"--learning_rate=1e-5 --block_lr={','.join(['2e-06'] * 22 + ['0.0'])}"),
     ("sdxl_train_network", "--network_train_text_encoder_only --learning_rate=1e-5 --text_encoder_lr 1e-5 2e-5"),
     ("train_db", "--learning_rate=1e-6 --learning_rate_te=5e-7 --lr_scheduler=polynomial --lr_scheduler_power=2.0"),
     ("fine_tune", "--train_text_encoder --learning_rate_te=1e-6 --dataset_repeats=3 --optimizer_type=DAdaptAdam "

@@ -108,12 +108,12 @@ def test_habitual_option_is_answered_with_the_setting(
     assert out == ""
 
 
-@pytest.mark.parametrize("word", ["adaptive_noise_scale", "--adaptive-noise-scale"])
+@pytest.mark.parametrize("word", ["v_pred_like_loss", "--v-pred-like-loss"])
 def test_name_without_counterpart_prints_a_remedy(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 0
     assert "has no counterpart here: " in capsys.readouterr().out
     assert nearest(word) is None
-    assert advice(word) == NAMES["adaptive_noise_scale"].note
+    assert advice(word) == NAMES["v_pred_like_loss"].note
 
 
 @pytest.mark.parametrize("spelled", ["--learning_rate", "learning-rate", "learningRate", "LEARNING_RATE"])

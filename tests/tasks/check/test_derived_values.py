@@ -27,3 +27,17 @@ def test_check_counts_optimizer_state_of_each_part(check_of: Any) -> None:
     mixed = check_of(optim__part_optimizer={"text_encoder": {"kind": "lion"}}, **both).memory
     [moved] = [part.trained for part in adam.parts if part.name == "text_encoder"]
     assert adam.optimizer - mixed.optimizer == (8 - 4) * moved
+
+
+def test_check_shows_rates_by_pattern_and_counts_only_what_is_trained(check_of: Any) -> None:
+    rates = {"denoiser/mid_block.*": 2e-6, "denoiser/conv_in.*": 0, "~denoiser/gone.*": 1e-6}
+    checked, plain = check_of(optim__lr=1e-6, optim__part_lr=rates), check_of(optim__lr=1e-6)
+    [line] = [text for title, text in checked.description if title == "update"]
+    assert "1e-06 (2e-06 for denoiser/mid_block.*; frozen: denoiser/conv_in.*; 1e-06 for ~denoiser/gone.*)" in line
+    assert "optim.part_lr: denoiser/gone.* names nothing in this model" in checked.notes
+    assert checked.memory.optimizer < plain.memory.optimizer
+
+
+def test_rate_of_zero_is_a_problem_unless_a_pattern_has_another(check_of: Any) -> None:
+    assert [problem.code for problem in check_of(optim__lr=0).problems] == ["E1602"]
+    assert check_of(optim__lr=0, optim__part_lr={"denoiser/mid_block.*": 1e-6}).problems == []

@@ -10,11 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint.errors import OutOfMemory
+from mezzotint.errors import OutOfMemory, PeerLost
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings import advice
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
+from mezzotint.tasks.train import train
 from mezzotint.tasks.train.train import translate_failures
 
 
@@ -42,3 +43,21 @@ def test_out_of_memory_advice_omits_settings_in_use(tmp_path: Path) -> None:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
         assert str(caught.value).endswith("Tried to allocate 2 GiB); set data.resolution below 512")
         assert caught.value.exit_status == 5
+
+
+def test_peer_that_ends_before_the_folder_is_known_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of a run first agree on its folder."""
+
+    def lose(text: str) -> str:
+        raise RuntimeError("Read error [127.0.0.1]:1: Connection reset by peer")
+
+    runtime = SimpleNamespace(
+        world_size=2, rank=1, share=lose, close=lambda: None, peer_phases=lambda: "",
+        describe_lost_peer=lambda: "process 0, which has ended",
+    )  # fmt: skip
+    monkeypatch.setattr(train, "open_runtime", lambda *_: runtime)
+    reading = read_text("data: {path: shapes}")
+    lost = r"process 1 lost process 0, which has ended; .*; start the same command again"
+    with pytest.raises(PeerLost, match=lost), train.start_run(reading):
+        pass
+    assert PeerLost.exit_status == 6

@@ -20,6 +20,7 @@ from mezzotint.settings.sections.data import ImageSet
 Values = dict[str, Any]
 
 _SOLVERS = {"euler-a": "euler_a"}
+_TEXT_ENCODER = re.compile(r"text_encoder\w*")
 _CONTAINED = re.compile(r"denoiser(?:_2)?/\*(.+)\*")
 
 
@@ -137,7 +138,7 @@ def _write_optimizer(recipe: Recipe) -> Values:
     values |= {f"{section}.{key}": options[key] for key in _train.OWN_KEYS["adafactor"] if key in options}
     if isinstance(options.get("betas"), (list, tuple)) and None not in options["betas"]:
         values[f"{section}.betas"] = list(options["betas"])
-    rates = {rate for part, rate in recipe.optim.part_lr.items() if part.startswith("text_encoder")}
+    rates = {recipe.optim.rate_of(part) for part in recipe.optim.part_lr if _TEXT_ENCODER.fullmatch(part)}
     values |= {"train.text_encoder_lr": rates.pop()} if len(rates) == 1 else {}
     values["train.max_grad_norm"] = recipe.optim.clip.norm or 0.0
     return values
@@ -211,6 +212,8 @@ def _write_set(recipe: Recipe, one: ImageSet, common: str, launched: Launched) -
     entry: Values = invert(DATASETS, {path: _value_at(tree, path) for path in paths}, launched)
     for key in ("dataset_path", "caption_ext", "caption_type", "cache_latents", "type", "num_frames", "fps"):
         entry[key] = None
+    if captions.extension != "any":
+        entry["caption_ext"] = captions.extension.removeprefix(".")
     same_batch = data.batch_size == recipe.data.batch_size
     is_trained = captions.shuffle_tags or captions.tag_dropout
     own = captions.trigger if captions.trigger != common and not one.is_class else ""

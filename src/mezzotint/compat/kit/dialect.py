@@ -156,14 +156,21 @@ class Draft:
 
     def set(self, path: str, value: Any, *flags: str) -> None:
         """Sets a recipe path. flags: where the value comes from, the most important first."""
+        self._set(path.split("."), value, flags)
+
+    def set_entry(self, path: str, key: str, value: Any, *flags: str) -> None:
+        """Sets an entry of a mapping whose key may contain dots, such as a name pattern. flags: see `set`."""
+        self._set([*path.split("."), key], value, flags)
+
+    def _set(self, keys: Sequence[str], value: Any, flags: Sequence[str]) -> None:
         current = self.settings
-        *sections, last = path.split(".")
+        *sections, last = keys
         for section in sections:
             current = current.setdefault(section, {})
         current[last] = value
         written = [flag for flag in flags if self.is_given(flag)] or [flag for flag in flags if flag in self.named]
         default = f"default of {self.display_name(flags[0])}" if flags else "the dialect"
-        self.origin[path] = self.display_name(written[0]) if written else default
+        self.origin[".".join(keys)] = self.display_name(written[0]) if written else default
 
     def set_all(self, values: Mapping[str, Any], *flags: str) -> None:
         """Sets several recipe paths, whose values come from the same flags."""

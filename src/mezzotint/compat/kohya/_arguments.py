@@ -5,7 +5,6 @@ from __future__ import annotations
 from mezzotint.compat.kit.dialect import ignored, row, waits
 
 _BLOCKS = "ranks by block"
-_BLOCK_RATES = "learning rates by block"
 _KINDS = "ranks by kind of layer"
 _LYCORIS = "of lycoris.kohya"
 
@@ -22,8 +21,9 @@ NETWORK = (
     waits("module_dropout", "0", "rank and module dropout", "layers are left out with this chance"),
     *(waits(name, str, _BLOCKS, "numbers of 25 blocks") for name in (
         "block_dims", "block_alphas", "conv_block_dims", "conv_block_alphas")),
-    *(waits(name, str, _BLOCK_RATES, "factors of 25 blocks") for name in (
-        "down_lr_weight", "mid_lr_weight", "up_lr_weight", "block_lr_zero_threshold")),
+    *(row(name, str, "optim.part_lr", "factors of the rates of blocks of a U-Net, 0 for no adapter") for name in (
+        "down_lr_weight", "mid_lr_weight", "up_lr_weight")),
+    row("block_lr_zero_threshold", 0.0, "optim.part_lr", "factors up to this are 0"),
     *(row(name, int, "model.adapter.rank_pattern", "a rank of these layers, 0 for none", least=0) for name in (
         "img_attn_dim", "txt_attn_dim", "img_mlp_dim", "txt_mlp_dim", "img_mod_dim", "txt_mod_dim", "single_dim",
         "single_mod_dim", "context_attn_dim", "context_mlp_dim", "context_mod_dim", "x_attn_dim", "x_mlp_dim",

@@ -4,7 +4,7 @@ that of its data set; then come the general one, the command line and the defaul
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mezzotint.compat.kit import setting_files
@@ -142,6 +142,8 @@ def read_dataset_file(draft: Draft, script: Script) -> DatasetFile:
     if file.kind == "YAML" or not isinstance(file.tree, dict):
         message = f"{file.name} must be a TOML file with [[datasets]]"
         return DatasetFile(problems=[Problem(flag, message, "", "E1017")])
+    if isinstance(file.tree.get("datasets"), dict):  # [[datasets.subsets]] alone, as published examples have it
+        file = replace(file, tree={**file.tree, "datasets": [file.tree["datasets"]]})
     reader = _FileReader(file, draft, script, DatasetFile(file=file))
     reader.read()
     return reader.contents

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from mezzotint.compat.kit.caption_templates import SENTENCES
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.key_values import read_arguments
+from mezzotint.compat.kohya import _block_rates
 from mezzotint.compat.kohya._arguments import LYCORIS, NETWORK
 from mezzotint.compat.kohya._layers import INDICES, KINDS, choose_layers
 from mezzotint.compat.kohya._rows import has_option
@@ -59,11 +59,17 @@ def set_model(draft: Draft, script: Script) -> None:
         draft.refuse(_first_given(draft, "network_train_unet_only", "learning_rate"), "nothing is left to train")
         return
     draft.set("model.train", list(rates), *_flags_of_parts(script))
+    arguments: dict[str, Any] = {}
     if script.method == "adapter":
-        _set_adapter(draft, script, list(rates))
+        arguments = _set_adapter(draft, script, list(rates))
     elif script.method == "embeddings":
         _set_tokens(draft)
     _set_rates(draft, script, rates)
+    if has_option(script, "block_lr") and draft.text("block_lr"):
+        _set_block_rates(draft, rates.get("denoiser"))
+    given = [name for name in _block_rates.ARGUMENTS if arguments.get(name) is not None]
+    if given:
+        _set_block_weights(draft, script, rates, arguments, given[0])
 
 
 def _set_files(draft: Draft, script: Script) -> None:
@@ -78,13 +84,12 @@ def _set_files(draft: Draft, script: Script) -> None:
     if not script.is_flow:
         draft.set("model.prediction", "v" if draft.values["v_parameterization"] else "epsilon", "v_parameterization")
         _set_clip_skip(draft, script)
+        if draft.text("max_token_length"):
+            draft.set("model.caption_tokens", int(draft.text("max_token_length")), "max_token_length")
         return
     flags = [flag for flag in ("clip_l", "clip_g", "t5xxl") if draft.text(flag) and has_option(script, flag)]
     if flags:
         draft.set("model.over", [draft.text(flag) for flag in flags], *flags)
-    if Path(model).suffix in (".safetensors", ".sft", ".ckpt"):
-        text = "a single file has no configurations: write model.config=FOLDER, the model's folder, before the --"
-        draft.note("pretrained_model_name_or_path", text)
     tokens = draft.values["t5xxl_max_token_length"]
     if script.family == "sd3":
         draft.set("model.sd3.t5_tokens", tokens or 256, "t5xxl_max_token_length")
@@ -194,6 +199,46 @@ def _set_rates(draft: Draft, script: Script, rates: dict[str, float]) -> None:
             draft.set(f"optim.part_lr.{part}", rates[part], *_flags(draft, flags[part]))
 
 
+def _set_block_rates(draft: Draft, usual: float | None) -> None:
+    """Sets the rates of `--block_lr`. usual: of the denoiser, None if it is not trained."""
+    if usual is None:
+        draft.note("block_lr", "has no effect with --learning_rate=0, which does not train the U-Net")
+        return
+    try:
+        by_block = _block_rates.parse_rates(draft.text("block_lr"))
+    except ValueError as error:
+        draft.refuse("block_lr", str(error), code="E1017")
+        return
+    for key, rate in _block_rates.rates_by_pattern("sdxl", by_block, usual).items():
+        draft.set_entry("optim.part_lr", key, rate, "block_lr")
+
+
+def _set_block_weights(
+    draft: Draft, script: Script, rates: dict[str, float], arguments: dict[str, Any], name: str
+) -> None:
+    """Sets the rates of the denoiser's blocks. name: of the first argument that is given."""
+    if script.is_flow:
+        draft.refuse("network_args", f"{name} is for another model than {script.name}.py trains", "leave it out")
+        return
+    if "denoiser" not in rates:
+        draft.note("network_args", f"{name} has no effect without an adapter of the U-Net")
+        return
+    try:
+        weights = _block_rates.weights_by_block(script.family, arguments)
+    except ValueError as error:
+        draft.refuse("network_args", str(error), code="E1017")
+        return
+    usual = rates["denoiser"]
+    by_pattern = _block_rates.rates_by_pattern(
+        script.family,
+        [weight * usual for weight in weights],
+        usual,
+        only_attention=arguments["conv_dim"] is None and not draft.text("network_weights"),
+    )
+    for key, rate in by_pattern.items():
+        draft.set_entry("optim.part_lr", key, rate, "network_args")
+
+
 def _flags(draft: Draft, flag: str) -> tuple[str, ...]:
     return (flag, "learning_rate") if draft.is_given(flag) else ("learning_rate",)
 
@@ -201,11 +246,12 @@ def _flags(draft: Draft, flag: str) -> tuple[str, ...]:
 # --- adapters ---------------------------------------------------------------------------------------------------------
 
 
-def _set_adapter(draft: Draft, script: Script, parts: list[str]) -> None:
+def _set_adapter(draft: Draft, script: Script, parts: list[str]) -> dict[str, Any]:
+    """Sets the adapter, and returns its arguments."""
     module = draft.text("network_module")
     is_lycoris = module in _LYCORIS_MODULES
     if not is_lycoris and not _check_module(draft, script, module):
-        return
+        return {}
     arguments = read_arguments(draft, "network_args", LYCORIS if is_lycoris else NETWORK)
     if draft.text("network_weights"):
         draft.set("model.adapter.path", draft.text("network_weights"), "network_weights")
@@ -220,6 +266,7 @@ def _set_adapter(draft: Draft, script: Script, parts: list[str]) -> None:
     _set_dropout(draft, arguments)
     if draft.text("metadata_trigger_phrase"):
         draft.set("model.adapter.trigger", draft.text("metadata_trigger_phrase"), "metadata_trigger_phrase")
+    return arguments
 
 
 def _check_module(draft: Draft, script: Script, module: str) -> bool:

@@ -13,26 +13,23 @@ from mezzotint.settings.sections.objective import ObjectiveSettings
 
 _WITHOUT_EFFECT = {
     "sd3": (
-        "noise_offset", "multires_noise_iterations", "min_snr_gamma", "scale_v_pred_loss_like_noise_pred",
-        "zero_terminal_snr", "v_parameterization", "ip_noise_gamma", "clip_skip",
+        "noise_offset", "noise_offset_random_strength", "adaptive_noise_scale", "multires_noise_iterations",
+        "min_snr_gamma", "scale_v_pred_loss_like_noise_pred", "debiased_estimation_loss", "zero_terminal_snr",
+        "v_parameterization", "ip_noise_gamma", "ip_noise_gamma_random_strength", "clip_skip",
     ),
     "flux": (
-        "noise_offset", "multires_noise_iterations", "min_snr_gamma", "scale_v_pred_loss_like_noise_pred",
-        "zero_terminal_snr", "v_parameterization", "min_timestep", "max_timestep", "clip_skip",
+        "noise_offset", "noise_offset_random_strength", "adaptive_noise_scale", "multires_noise_iterations",
+        "min_snr_gamma", "scale_v_pred_loss_like_noise_pred", "debiased_estimation_loss", "zero_terminal_snr",
+        "v_parameterization", "min_timestep", "max_timestep", "clip_skip",
     ),
 }  # fmt: skip
 """Options that the scripts of a family have and do not use."""
-_LOSSES = {"l2": "mse", "l1": "l1"}
+_LOSSES = {"l2": "mse", "l1": "l1", "huber": "pseudo-huber", "smooth_l1": "smooth-l1"}
 
 
 def set_objective(draft: Draft, script: Script) -> None:
     """Sets the section `objective`."""
-    loss = draft.text("loss_type")
-    if loss in _LOSSES:
-        draft.set("objective.loss", _LOSSES[loss], "loss_type")
-    else:
-        message = f"{loss} needs the pseudo-Huber loss, which Mezzotint does not have yet"
-        draft.refuse("loss_type", message, "leave it out, or write l1")
+    _set_loss(draft, script)
     if script.is_flow:
         for flag in _WITHOUT_EFFECT[script.family]:
             if draft.values[flag] not in (None, False, 0):
@@ -41,14 +38,37 @@ def set_objective(draft: Draft, script: Script) -> None:
     else:
         _set_noise(draft)
         _set_weights(draft)
-    strength = draft.values["ip_noise_gamma"]
-    if strength and script.family != "sd3" and draft.check_bounds("ip_noise_gamma"):
-        draft.set("objective.input_perturbation", strength, "ip_noise_gamma")
+    if script.family != "sd3":
+        _set_input_perturbation(draft)
+
+
+def _set_loss(draft: Draft, script: Script) -> None:
+    loss, schedule = draft.text("loss_type"), draft.text("huber_schedule")
+    draft.set("objective.loss", _LOSSES[loss], "loss_type")
+    if loss not in ("huber", "smooth_l1"):
+        for flag in ("huber_c", "huber_scale", "huber_schedule"):
+            if draft.values[flag] != draft.rows[flag].default:
+                draft.note(flag, f"has no effect with --loss_type={loss}")
+        return
+    if script.is_flow and schedule == "snr":
+        message = (
+            f"is snr, its default, which fails in {script.name}.py"
+            if not draft.is_given("huber_schedule")
+            else (f"snr fails in {script.name}.py")
+        )
+        draft.refuse("huber_schedule", message, "write constant or exponential", "E1017")
+        return
+    if draft.check_bounds("huber_c"):
+        draft.set("objective.huber_delta", draft.number("huber_c"), "huber_c")
+    draft.set("objective.huber_schedule", schedule, "huber_schedule")
+    if schedule != "snr" and draft.check_bounds("huber_scale"):
+        draft.set("objective.huber_scale", draft.number("huber_scale"), "huber_scale")
+    elif draft.number("huber_scale") != 1.0:
+        draft.note("huber_scale", "has no effect with --huber_schedule=snr, as in the scripts")
 
 
 def _set_noise(draft: Draft) -> None:
-    if draft.values["noise_offset"] and draft.check_bounds("noise_offset"):
-        draft.set("objective.noise_offset", draft.number("noise_offset"), "noise_offset")
+    _set_noise_offset(draft)
     if draft.values["multires_noise_iterations"] and draft.check_bounds("multires_noise_discount"):
         discount = draft.number("multires_noise_discount")
         draft.set("objective.pyramid_discount", discount, "multires_noise_discount", "multires_noise_iterations")
@@ -60,13 +80,54 @@ def _set_noise(draft: Draft) -> None:
         draft.set("objective.timesteps", [low or 0, 1000 if high is None else high], "min_timestep", "max_timestep")
 
 
+def _set_noise_offset(draft: Draft) -> None:
+    flag, scale = "noise_offset_random_strength", draft.values["adaptive_noise_scale"]
+    if not draft.values["noise_offset"]:
+        if scale:
+            draft.refuse("adaptive_noise_scale", "needs --noise_offset", "write it, too, or leave this out", "E1017")
+        if draft.values[flag]:
+            draft.note(flag, "has no effect without --noise_offset")
+    elif draft.check_bounds("noise_offset"):
+        draft.set("objective.noise_offset", draft.number("noise_offset"), "noise_offset")
+        if draft.values[flag]:
+            draft.set("objective.noise_offset_random_strength", True, flag)
+        if scale:
+            draft.set("objective.noise_offset_adaptive_scale", scale, "adaptive_noise_scale")
+
+
+def _set_input_perturbation(draft: Draft) -> None:
+    flag, strength = "ip_noise_gamma_random_strength", draft.values["ip_noise_gamma"]
+    if not strength:
+        if draft.values[flag]:
+            draft.note(flag, "has no effect without --ip_noise_gamma")
+    elif draft.check_bounds("ip_noise_gamma"):
+        draft.set("objective.input_perturbation", strength, "ip_noise_gamma")
+        if draft.values[flag]:
+            draft.set("objective.input_perturbation_random_strength", True, flag)
+
+
 def _set_weights(draft: Draft) -> None:
     gamma, is_scaled = draft.values["min_snr_gamma"], bool(draft.values["scale_v_pred_loss_like_noise_pred"])
-    flag = "scale_v_pred_loss_like_noise_pred"
     if gamma:
         draft.set_all({"objective.min_snr_gamma": gamma, "objective.min_snr_form": "prediction"}, "min_snr_gamma")
-    if not is_scaled:
-        return
+    if draft.values["debiased_estimation_loss"]:
+        _set_debiased(draft, is_scaled=is_scaled)
+    elif is_scaled:
+        _set_scaled(draft)
+
+
+def _set_debiased(draft: Draft, *, is_scaled: bool) -> None:
+    """The scripts multiply all weights of the loss; one of them is supported at a time."""
+    flag = "debiased_estimation_loss"
+    if draft.values["min_snr_gamma"] or is_scaled:
+        other = "--scale_v_pred_loss_like_noise_pred" if is_scaled else "--min_snr_gamma"
+        draft.refuse(flag, f"cannot be combined with {other} in Mezzotint", "leave one of them out")
+    else:
+        draft.set("objective.weighting", "debiased", flag)
+
+
+def _set_scaled(draft: Draft) -> None:
+    flag, gamma = "scale_v_pred_loss_like_noise_pred", draft.values["min_snr_gamma"]
     if not draft.values["v_parameterization"]:
         draft.refuse(flag, "is for models that predict v", "write --v_parameterization, too, or leave it out", "E1017")
     elif gamma or draft.text("loss_type") != "l2":
@@ -153,6 +214,7 @@ def write_objective(objective: ObjectiveSettings, script: Script) -> dict[str, A
         "multires_noise_iterations": 6 if objective.pyramid_discount else None,
         "min_snr_gamma": objective.min_snr_gamma,
         "scale_v_pred_loss_like_noise_pred": objective.weighting == "epsilon" or None,
+        "debiased_estimation_loss": objective.weighting == "debiased" or None,
         "min_timestep": low or None,
         "max_timestep": high if high < 1000 else None,
         **(_write_levels(objective, script) if script.is_flow else {}),

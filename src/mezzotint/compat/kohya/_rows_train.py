@@ -6,26 +6,29 @@ from mezzotint.compat.kit.dialect import ignored, mapped, refused, row, waits
 
 _OLD = "optim.optimizer.kind"
 _LOGGING = "Mezzotint prints and records its own messages"
-_HUBER = "the pseudo-Huber loss"
 
 # fmt: off
 NOISE = (
-    row("loss_type", "l2", "objective.loss", "huber and smooth_l1 wait for the pseudo-Huber loss",
-        choices=("l1", "l2", "huber", "smooth_l1")),
-    waits("huber_c", 0.1, _HUBER, "its parameter"),
-    waits("huber_scale", 1.0, _HUBER, "its parameter"),
-    waits("huber_schedule", "snr", _HUBER, "how its parameter varies", choices=("constant", "exponential", "snr")),
+    row("loss_type", "l2", "objective.loss", "huber is pseudo-huber", choices=("l1", "l2", "huber", "smooth_l1")),
+    row("huber_c", 0.1, "objective.huber_delta", "of huber and smooth_l1", above=0),
+    row("huber_scale", 1.0, "objective.huber_scale", "of huber and smooth_l1; not with the schedule snr", above=0),
+    row("huber_schedule", "snr", "objective.huber_schedule", "of huber and smooth_l1; snr is not for SD3 and FLUX.1",
+        choices=("constant", "exponential", "snr")),
     row("noise_offset", float, "objective.noise_offset", "noise that is constant over each channel", least=0),
-    waits("noise_offset_random_strength", False, "random noise strengths", "a random share of noise_offset"),
-    waits("adaptive_noise_scale", float, "adaptive noise offset", "more offset for bright and dark images"),
+    row("noise_offset_random_strength", False, "objective.noise_offset_random_strength",
+        "a random share of noise_offset"),
+    row("adaptive_noise_scale", float, "objective.noise_offset_adaptive_scale",
+        "more offset for bright and dark images; needs noise_offset"),
     row("multires_noise_iterations", int, "objective.pyramid_discount", "above 0 is on; as many levels as the image "
         "has", least=0),
     row("multires_noise_discount", 0.3, "objective.pyramid_discount", "factor of each level", least=0),
     row("ip_noise_gamma", float, "objective.input_perturbation", "more noise on the input only", least=0),
-    waits("ip_noise_gamma_random_strength", False, "random noise strengths", "a random share of ip_noise_gamma"),
+    row("ip_noise_gamma_random_strength", False, "objective.input_perturbation_random_strength",
+        "a random share of ip_noise_gamma"),
     row("min_snr_gamma", float, "objective.min_snr_gamma objective.min_snr_form",
         "min(SNR, γ)/SNR for epsilon, min(SNR, γ)/(SNR + 1) for v; not for SD3 and FLUX.1"),
-    waits("debiased_estimation_loss", False, "debiased estimation weights", "the loss has the weight 1/√SNR"),
+    row("debiased_estimation_loss", False, "objective.weighting", "1/√SNR for epsilon, 1/(SNR + 1) for v; not for SD3 "
+        "and FLUX.1"),
     row("scale_v_pred_loss_like_noise_pred", False, "objective.weighting", "SNR/(SNR + 1) for v"),
     waits("v_pred_like_loss", float, "v-like loss terms", "a second term of the loss"),
     row("zero_terminal_snr", False, "objective.zero_terminal_snr", "the last timestep is pure noise"),

@@ -14,6 +14,7 @@ from mezzotint.compat.kit.caption_templates import SENTENCES
 from mezzotint.compat.kit.run_files import PRECISIONS
 from mezzotint.compat.kit.updates import write_schedule
 from mezzotint.compat.kit.writing import Writing
+from mezzotint.compat.kohya import _block_rates
 from mezzotint.compat.kohya._layers import find_arguments
 from mezzotint.compat.kohya._model import CONVOLUTIONS, ENCODERS, NETWORKS, PRESETS, list_targets
 from mezzotint.compat.kohya._objective import write_objective
@@ -81,6 +82,7 @@ def _write_model(recipe: Recipe, script: Script) -> Values:
         "v2": bool(is_old) or None,
         "v_parameterization": model.prediction == "v" or None,
         "clip_skip": model.clip_skip + 1 if model.clip_skip else None,
+        "max_token_length": model.caption_tokens if model.caption_tokens in (150, 225) else None,
         "t5xxl_max_token_length": tokens.get(script.family),
         "guidance_scale": 1.0 if guidance is None else guidance,
         "fp8_base": run.frozen_dtype in ("int8", "nf4") or None,
@@ -110,10 +112,11 @@ def _write_network(recipe: Recipe, script: Script) -> Values:
     network: Values = dict.fromkeys(("network_module", "network_dim", "network_alpha", "network_args"))
     if not adapter.is_trained:
         return network
-    ours = NETWORKS[script.family][0]
+    ours, weights = NETWORKS[script.family][0], _find_block_weights(recipe, script)
     if adapter.path is not None:
-        return network | {"network_module": ours}
+        return network | {"network_module": ours, "network_args": _format_pairs(weights)}
     is_lycoris, arguments = _find_layers(recipe, script)
+    arguments |= {} if is_lycoris else weights
     algo = {"loha": "loha", "lokr": "lokr"}.get(adapter.kind)
     if is_lycoris:
         arguments = {"algo": algo, "dora_wd": adapter.kind == "dora" or None, **arguments}
@@ -124,8 +127,20 @@ def _write_network(recipe: Recipe, script: Script) -> Values:
         "network_module": "lycoris.kohya" if is_lycoris else ours,
         "network_dim": adapter.rank,
         "network_alpha": alpha,
-        "network_args": [f"{name}={value}" for name, value in arguments.items() if value is not None] or None,
+        "network_args": _format_pairs(arguments),
     }
+
+
+def _format_pairs(arguments: Values) -> list[str] | None:
+    return [f"{name}={value}" for name, value in arguments.items() if value is not None] or None
+
+
+def _find_block_weights(recipe: Recipe, script: Script) -> Values:
+    """The arguments for rates by block of a U-Net's adapter."""
+    optim = recipe.optim
+    usual = optim.part_lr.get("denoiser", optim.lr)
+    rates = [] if script.is_flow else _block_rates.find_rates(script.family, optim.part_lr, usual)
+    return dict(_block_rates.write_weights(script.family, rates, usual)) if rates and usual else {}
 
 
 def _find_layers(recipe: Recipe, script: Script) -> tuple[bool, Values]:
@@ -189,6 +204,8 @@ def _write_rates(recipe: Recipe, script: Script) -> Values:
             values["train_text_encoder"] = has_encoders or None
             flags = ("learning_rate_te",) if len(encoders) == 1 else ("learning_rate_te1", "learning_rate_te2")
             values |= dict(zip(flags, own if has_encoders else [None] * len(flags), strict=True))
+            by_block = _block_rates.find_rates("sdxl", optim.part_lr, values["learning_rate"])
+            values["block_lr"] = ",".join(map(str, by_block)) or None
     return values
 
 

@@ -32,6 +32,19 @@ _VERSIONS = {
     "flux2": {"dev": FLUX_2_DEV, "klein-4b": "", "klein-base-4b": "", "klein-9b": "", "klein-base-9b": ""},
 }
 """The feature that each version waits for, "" for those that are supported, by family."""
+_CONFIGURATIONS = {
+    "wan": {
+        "t2v-14B": "Wan-AI/Wan2.1-T2V-14B-Diffusers", "t2i-14B": "Wan-AI/Wan2.1-T2V-14B-Diffusers",
+        "t2v-1.3B": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", "t2v-A14B": "Wan-AI/Wan2.2-T2V-A14B-Diffusers",
+    },
+    "qwen-image": {"original": "Qwen/Qwen-Image"},
+    "z-image": {"base": "Tongyi-MAI/Z-Image", "turbo": "Tongyi-MAI/Z-Image-Turbo"},
+    "flux2": {
+        "klein-4b": "black-forest-labs/FLUX.2-klein-4B", "klein-base-4b": "black-forest-labs/FLUX.2-klein-base-4B",
+        "klein-9b": "black-forest-labs/FLUX.2-klein-9B", "klein-base-9b": "black-forest-labs/FLUX.2-klein-base-9B",
+    },
+}  # fmt: skip
+"""Hub ids of models in diffusers' layout, by family and version."""
 _DISTILLED = ("klein-4b", "klein-9b")
 BOUNDARY = 875
 """The timestep between the two denoisers of Wan 2.2 A14B."""
@@ -45,8 +58,7 @@ def set_model(draft: Draft, script: TrainingScript) -> None:
         draft.refuse("dit", "is missing; it names the model to start from", code="E1017")
     draft.set("model.path", model or "model", "dit")
     if Path(model).suffix in (".safetensors", ".sft", ".pth"):
-        text = "a single file has no configurations: write model.config=FOLDER, the model's folder, before the --"
-        draft.note("dit", text)
+        _set_configurations(draft, script, model)
     _set_other_files(draft, script)
     if has_option(script, "model_version"):
         _check_version(draft, script)
@@ -57,6 +69,18 @@ def set_model(draft: Draft, script: TrainingScript) -> None:
     draft.set("model.train", [part], "task" if script.family == "wan" else "script")
     if script.method == "adapter":
         _set_adapter(draft, script, part)
+
+
+def _set_configurations(draft: Draft, script: TrainingScript, model: str) -> None:
+    """Sets the folder with the configurations and tokenizers of a single file: the published model's, by its hub id."""
+    flag = {"wan": "task", "z-image": "dit"}.get(script.family, "model_version")
+    versions = _CONFIGURATIONS[script.family]
+    given = draft.text(flag) or next(iter(versions))
+    version = ("turbo" if _is_turbo(model) else "base") if script.family == "z-image" else given
+    if (name := versions.get(version)) is not None:
+        draft.set("model.config", name, flag)
+        text = f"a single file has no configurations and tokenizers: those of {name} in the local hub cache are used"
+        draft.note("dit", f"{text}; model.config=FOLDER before the -- names another folder")
 
 
 def _is_turbo(model: str) -> bool:

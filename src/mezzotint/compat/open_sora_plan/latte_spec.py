@@ -114,6 +114,7 @@ SPEC = FamilySpec(
     refuses={
         "over": "only models like Stable Diffusion support files that replace tensors",
         "clip_skip": _ONE_LAYER,
+        "caption_tokens": _ONE_LAYER,
         "last_layers": _ONE_LAYER,
         "ema_weights": "its files have no averaged copy",
     },

@@ -18,10 +18,10 @@ from mezzotint.settings.base import with_values
 from mezzotint.settings.families.base import is_denoiser
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import kinds
-from mezzotint.weights.files import fingerprint
+from mezzotint.weights.files import fingerprint, tensor_files
 from mezzotint.weights.files.tensor_files import Stored
 from mezzotint.weights.folder import components
-from mezzotint.weights.folder.model_folder import ModelFolder, open_folder
+from mezzotint.weights.folder.model_folder import ModelFolder, open_folder, shipped_folder
 from mezzotint.weights.model_files import Prediction, converting_config_errors
 from mezzotint.weights.single_file import original as originals
 from mezzotint.weights.single_file import standalone
@@ -112,20 +112,49 @@ class FlowFiles(FolderFiles):
     @classmethod
     def _in_one_file(cls, path: Path, settings: ModelSettings, seed: int) -> Self:
         """An original-format checkpoint, with a folder for the configurations and the missing parts."""
-        if settings.config is None or not settings.config.is_dir():
-            raise WeightsError(
-                f"{path}: a single file of {cls.spec.label} holds little more than the denoiser; write "
-                "model.config=FOLDER (convert: --config=FOLDER), the model's folder in diffusers' layout, for the "
-                "other parts",
-                code="E1478",
-            )
+        if settings.config is None:
+            return cls._with_shipped_configs(path, settings, seed)
+        if not settings.config.is_dir():
+            raise WeightsError(f"model.config: {settings.config} is not a folder; {cls._advice()}", code="E1478")
         files = cls.of(with_values(settings, {"path": settings.config, "config": None}), seed)
+        return replace(files, settings=settings, single=files._open_single(path, settings))
+
+    @classmethod
+    def _with_shipped_configs(cls, path: Path, settings: ModelSettings, seed: int) -> Self:
+        """The same with the first shipped configurations that fit the file's tensors."""
+        header = tensor_files.read_header(path)
+        originals.refuse_scaled(path, header)
+        for name in cls.spec.single_file_configs:
+            files = cls.of(with_values(settings, {"path": shipped_folder(name)}), seed)
+            try:
+                single = files._open_single(path, settings)
+            except WeightsError as error:
+                if error.code != "E1478":
+                    raise
+                continue
+            rows = single.parts["denoiser"]
+            if all(name in rows and rows[name].shape == shape for name, shape in files.shapes("denoiser").items()):
+                return replace(files, settings=settings, single=single)
+        names = cls.spec.single_file_configs
+        lacks = f"none of the shipped ones fits ({', '.join(names)})" if names else "it holds none"
+        what = f"{kinds.describe_tensors(header)}, read as {cls.spec.label}, needs configurations"
+        raise WeightsError(f"{path}: {what}, and {lacks}; {cls._advice()}", code="E1478")
+
+    @classmethod
+    def _advice(cls) -> str:
+        text = "write model.config=FOLDER (convert: --config=FOLDER), the model's folder in diffusers' layout"
+        if not cls.spec.published:
+            return text
+        ids = ", ".join(cls.spec.published)
+        return f"{text}, or its id on the hub ({ids}) after `hf download ID --exclude '*.safetensors'`"
+
+    def _open_single(self, path: Path, settings: ModelSettings) -> Original:
         parts = {
-            part: (where, cls.spec.networks[part], files.configs[part], files.shapes(part))
-            for part, where in cls.parts_in_file(settings).items()
-            if part in files.parts
+            part: (where, self.spec.networks[part], self.configs[part], self.shapes(part))
+            for part, where in self.parts_in_file(settings).items()
+            if part in self.parts
         }
-        return replace(files, settings=settings, single=originals.open_original(path, parts, model_name=cls.spec.label))
+        return originals.open_original(path, parts, model_name=self.spec.label)
 
     @classmethod
     def _require_family(cls, folder: ModelFolder, config: Mapping[str, Any]) -> None:
@@ -141,6 +170,16 @@ class FlowFiles(FolderFiles):
             f"{folder.root}: is {description}; family {spec.name} trains {spec.trains} "
             f"({' or '.join(cls.pipelines)}){other}",
             code="E1222",
+        )
+
+    def _without_weights(self, folder: Path) -> WeightsError:
+        if self.single is None:
+            return super()._without_weights(folder)
+        setting = "model.vae" if folder.name == "vae" else "model.over"
+        return WeightsError(
+            f"{self.single.path}: holds no weights of {folder.name}; name their file in {setting}, or write "
+            "model.config=FOLDER, a complete model in diffusers' layout",
+            code="E1407",
         )
 
     @abstractmethod

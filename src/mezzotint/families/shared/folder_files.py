@@ -45,7 +45,7 @@ _T5 = ("t5_text", "umt5_text")
 @dataclass(frozen=True)
 class FolderFiles(ModelFiles):
     """A model's folder and the configurations of its parts. standalone: parts from separate files or folders, which
-    replace the folder's."""
+    replace the folder's. is_outline: opened by its configurations only, though its weights are files."""
 
     tokenizer_names: ClassVar[tuple[str, ...]] = (
         "vocab.json",
@@ -66,13 +66,14 @@ class FolderFiles(ModelFiles):
     configs: Mapping[str, dict[str, Any]]
     scheduler: dict[str, Any]
     standalone: Mapping[str, StandalonePart] = field(default_factory=dict, kw_only=True)
+    is_outline: bool = field(default=False, kw_only=True)
 
     @classmethod
     def from_configs(cls, settings: ModelSettings) -> Self:
         """See ModelFiles."""
         config = settings.config if settings.path.is_file() else None
         changes = {"weights": "random", "path": settings.config_source, "config": config, "vae": None, "over": ()}
-        return cls.of(with_values(settings, changes))
+        return replace(cls.of(with_values(settings, changes)), is_outline=settings.weights == "files")
 
     @classmethod
     def find_absent_parts(cls, folder: ModelFolder) -> Collection[str]:
@@ -198,7 +199,8 @@ class FolderFiles(ModelFiles):
             if part in parts:
                 yield f"{part}: {file.path} replaces the model's own"
         if self.settings.weights == "random":
-            if "vae" in parts and self.is_drawn("vae") and plain_vae.fits(self.configs["vae"]):
+            is_drawn = "vae" in parts and self.is_drawn("vae") and not self.is_outline
+            if is_drawn and plain_vae.fits(self.configs["vae"]):
                 yield "vae: not random but constructed to preserve colours; details smaller than a latent are lost"
             return
         for part in parts:

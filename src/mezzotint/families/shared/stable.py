@@ -14,7 +14,7 @@ from mezzotint import fault_injection
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
-from mezzotint.families.shared import learned_tokens
+from mezzotint.families.shared import caption_pieces, learned_tokens
 from mezzotint.families.shared.folder_family import FolderFamily
 from mezzotint.families.shared.folder_files import FolderFiles
 from mezzotint.families.shared.learned_tokens import LearnedTokens
@@ -37,6 +37,7 @@ class StableFamily(FolderFamily):
         self.zeros_for_empty = files.folder.index.get("force_zeros_for_empty_prompt") is True
         self._fewest_layers = files.fewest_layers
         self._clip_skip = files.settings.clip_skip
+        self._pieces_of_caption = files.pieces
         self._learned_tokens: LearnedTokens | None = None
 
     def schedule_of(self, files: FolderFiles) -> Schedule:
@@ -116,6 +117,16 @@ class StableFamily(FolderFamily):
         replaced = {files.component(part): self._replacement(files, part, weights) for part in parts}
         writing.write_components(file, layout, replaced, dtype)
         fault_injection.reach("export.renamed")
+
+    def _pieces(self, part: str, captions: Sequence[str]) -> Tensor:
+        """The tokens (B n, L) of captions for a text encoder, in n pieces each, see `model.caption_tokens`."""
+        tokenizer = self._tokenizer(part)
+        return caption_pieces.split(
+            self._tokens(part, captions)[0],
+            pieces=self._pieces_of_caption,
+            end=tokenizer.eos_token_id,
+            pad=tokenizer.pad_token_id,
+        )
 
     def _apply_template(self, part: str, captions: Sequence[str]) -> list[str]:
         return (

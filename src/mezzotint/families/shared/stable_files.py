@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
+from mezzotint.families.shared import caption_pieces
 from mezzotint.families.shared.folder_files import Configs, FolderFiles, read_configs
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import kinds
@@ -149,6 +150,15 @@ class StableFiles(FolderFiles):
         if self.single is not None and self.settings.weights == "files":
             yield from self.single.notes()
         yield from super().notes(parts)
+
+    @property
+    def pieces(self) -> int:
+        """The number of pieces in which the text encoders read a caption."""
+        return self.settings.caption_tokens // caption_pieces.TOKENS
+
+    def length(self, part: str) -> int:
+        """See FolderFiles: of all pieces together."""
+        return self.pieces * (super().length(part) - 2) + 2
 
     def require_layers(self, clip_skip: int) -> None:
         """Raises WeightsError E1409 when `model.clip_skip` leaves nothing of a text encoder."""

@@ -60,7 +60,9 @@ class FamilySpec:
     its single-file models, in `weights/layouts`; "" if there are none. advice: the subjects of `settings/advice.py`
     whose advice applies to its models. tensor_names: a pattern for names that occur only in its single files. matches:
     whether a folder with this model_index.json and this denoiser configuration, {} if there is none, is a model of the
-    family. shipped: configurations that ship. is_flow_matching: whether its models are flow-matching models, see
+    family. shipped: configurations that ship, of Stable Diffusion. single_file_configs: shipped folders with the
+    configurations for its single files, of a flow-matching family; the first one that fits is used. published: hub ids
+    of its models in diffusers' layout, for messages. is_flow_matching: whether its models are flow-matching models, see
     `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models. usual: defaults
     of the family for settings that the recipe does not set, by section. distilled: how its distilled models are
     recognised and sampled; None if the family has none. layers: patterns of names of adapter layers in addition to
@@ -84,6 +86,8 @@ class FamilySpec:
     tensor_names: str = ""
     matches: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False
     shipped: tuple[ShippedConfig, ...] = ()
+    single_file_configs: tuple[str, ...] = ()
+    published: tuple[str, ...] = ()
     is_flow_matching: bool = False
     is_stock: bool = False
     usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -139,6 +143,7 @@ FLOW_MATCHING_REFUSES = {
     "ema_weights": _OF_FOLDERS,
     "depth": _OF_FOLDERS,
     "clip_skip": _OF_ENCODERS,
+    "caption_tokens": _OF_ENCODERS,
     "last_layers": _OF_ENCODERS,
     "prediction": "it is a flow-matching model and predicts the velocity",
 }

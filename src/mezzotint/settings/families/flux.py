@@ -58,6 +58,7 @@ SPEC = FamilySpec(
     layers={
         "mlp": r"single_transformer_blocks\.\d+\.proj_(mlp|out)",
     },
+    single_file_configs=("flux-dev", "flux-schnell"),
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 28, "guidance": (3.5,)}},
     distilled=Distilled("transformer/config.json", "guidance_embeds", False, steps=4, guidance=1.0),

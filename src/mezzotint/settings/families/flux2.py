@@ -56,6 +56,7 @@ SPEC = FamilySpec(
         "mlp": r".*\.ff(_context)?\.linear_(in|out)",
         "outer": r"(time_guidance_embed|(double|single)_stream_modulation\w*)\..*",
     },
+    published=("black-forest-labs/FLUX.2-klein-base-4B", "black-forest-labs/FLUX.2-klein-base-9B"),
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
     distilled=Distilled("model_index.json", "is_distilled", True, steps=4, guidance=1.0),

@@ -42,6 +42,7 @@ SPEC = FamilySpec(
         "mlp": r".*\.(img|txt)_mlp\.net\.\d+(\.proj)?",
         "outer": r"(img|txt)_in",
     },
+    published=("Qwen/Qwen-Image",),
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,), "negative_prompt": " "}},
 )

@@ -48,6 +48,7 @@ SPEC = FamilySpec(
     tensor_names=r"(^|model\.)joint_blocks\.\d+\.x_block\.",
     settings=SD3Settings,
     matches=_matches,
+    single_file_configs=("sd3-medium", "sd3.5-medium", "sd3.5-large"),
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 28, "guidance": (7.0,)}},
 )

@@ -56,6 +56,12 @@ SPEC = FamilySpec(
     layers={
         "outer": r"condition_embedder\..*|patch_embedding",
     },
+    published=(
+        "Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
+        "Wan-AI/Wan2.1-T2V-14B-Diffusers",
+        "Wan-AI/Wan2.2-T2V-A14B-Diffusers",
+        "Wan-AI/Wan2.2-TI2V-5B-Diffusers",
+    ),
     is_flow_matching=True,
     usual={"sample": {"solver": "unipc", "steps": 50, "guidance": (5.0,)}},
 )

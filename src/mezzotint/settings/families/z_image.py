@@ -50,6 +50,7 @@ SPEC = FamilySpec(
         "mlp": r".*\.feed_forward\.w\d",
         "outer": r"(all_)?(x|t|cap|final)_(embedder|layer)\..*",
     },
+    published=("Tongyi-MAI/Z-Image", "Tongyi-MAI/Z-Image-Turbo"),
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
     distilled=Distilled("scheduler/scheduler_config.json", "shift", 3.0, steps=8, guidance=0.0),

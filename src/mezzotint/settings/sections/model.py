@@ -34,8 +34,9 @@ class ModelSettings(Section):
 
     config: Annotated[ModelPath | None, FREE] = None
     """For a single-file model: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
-    uses the shipped ones that fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner. Flow-matching models require
-    it, with the parts that the file lacks, see `docs/guides/flow.md`. With `weights=random` its configurations define
+    uses the shipped ones that fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner, SD3, FLUX.1. Other
+    flow-matching models require it. It may be a hub id in the local cache, such as `Qwen/Qwen-Image`. Parts that are in
+    no file of their own are read from it, see `docs/guides/flow.md`. With `weights=random` its configurations define
     the networks instead of those in the folder `path`. No effect with a folder whose weights are read."""
 
     vae: Annotated[InputPath | None, FREE] = None
@@ -69,6 +70,11 @@ class ModelSettings(Section):
     """How many of the text encoder's last layers are skipped; the final layer norm is still applied. 0 uses the last
     layer. SD2 folders already lack the last layer. SDXL always skips one layer and the norm, and this many more; its
     pooled text always comes from the last layer."""
+
+    caption_tokens: Annotated[Literal[75, 150, 225], NEVER] = 75
+    """The longest caption of Stable Diffusion and SDXL, in tokens; CLIP reads 75 at once. Of 150 or 225 it reads two or
+    three pieces, whose hidden states are put together, as sd-scripts' `max_token_length` does. Longer captions are
+    truncated. Prompts are read in the same way."""
 
     train: Annotated[Names, NEVER] = ("denoiser",)
     """The trained parts: `denoiser`, `text_encoder`, for SDXL and SD3 `text_encoder_2`, for Wan 2.2 A14B `denoiser_2`

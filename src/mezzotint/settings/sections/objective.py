@@ -12,6 +12,9 @@ from mezzotint.settings.sections.flow import FlowSettings
 
 OF_THE_LOSS = ("sigma-sqrt", "cosmap")
 """Weightings of flow-matching models that multiply the loss whatever its target."""
+_PSEUDO_HUBER = ("pseudo-huber", "smooth-l1")
+_OF_ANY_LOSS = ("debiased", *OF_THE_LOSS)
+"""Weightings that multiply the loss of any kind."""
 
 
 class TimestepBiasSettings(Section):
@@ -41,22 +44,34 @@ class TimestepBiasSettings(Section):
 class ObjectiveSettings(Section):
     """The mathematics of a training step."""
 
-    loss: Annotated[Literal["mse", "l1", "huber", "mse-huber", "huber-mse"], ALLOW] = "mse"
-    """`mse` is the squared error of the prediction, `l1` the absolute one; `huber` is quadratic up to
-    `objective.huber_delta` and linear beyond, which is robust to outliers. `mse-huber` moves with the timestep from
-    Huber at 0 to MSE at the last one, `huber-mse` the other way (EveryDream2's names)."""
+    loss: Annotated[Literal["mse", "l1", "huber", "pseudo-huber", "smooth-l1", "mse-huber", "huber-mse"], ALLOW] = "mse"
+    """`mse` is the squared error e² of the prediction, `l1` the absolute one; `huber` is quadratic up to δ =
+    `objective.huber_delta` and linear beyond, which is robust to outliers. `pseudo-huber`, 2c (√(e² + c²) − c), and
+    `smooth-l1`, 2 (√(e² + c²) − c), are smooth everywhere; c is δ, or varies by `objective.huber_schedule` (sd-scripts'
+    huber and smooth_l1). `mse-huber` moves with the timestep from Huber at 0 to MSE at the last one, `huber-mse` the
+    other way (EveryDream2's names)."""
 
     huber_delta: Annotated[PositiveFloat, ALLOW] = 0.1
-    """Where the Huber loss changes from quadratic to linear, in units of the prediction."""
+    """δ, where the Huber losses change from quadratic to linear, in units of the prediction."""
 
-    weighting: Annotated[Literal["prediction", "unit", "epsilon", "v", "edm", "sigma-sqrt", "cosmap"], ALLOW] = (
-        "prediction"
-    )
-    """The loss weight of a noise level. `prediction`: equal weights on the error of the network's prediction. The
-    others weight the error of the clean latents by σ, as MindONE's and Stability's classes of that name: `unit` 1,
-    `epsilon` σ⁻², `v` σ⁻² + 1, `edm` σ⁻² + σ_d⁻². With `mse` each of the last three equals `prediction` for a network
-    of that kind. Needs the loss `mse` or `l1`. For flow-matching models also `sigma-sqrt`, σ⁻² times the plain loss,
-    and `cosmap`, 2/(π (1 − 2σ + 2σ²)), by diffusers' names."""
+    huber_schedule: Annotated[Literal["constant", "exponential", "snr"], ALLOW] = "constant"
+    """How c of `pseudo-huber` and `smooth-l1` depends on the noise level: `constant`, δ; `exponential`, δ^(t/T) with T
+    timesteps; `snr`, (1 − δ)/(1 + σ)² + δ with σ = √((1 − ᾱ)/ᾱ), not for flow-matching models. The last two fall from 1
+    without noise to δ (formulas of sd-scripts)."""
+
+    huber_scale: Annotated[PositiveFloat, ALLOW] = 1.0
+    """A factor of c."""
+
+    weighting: Annotated[
+        Literal["prediction", "unit", "epsilon", "v", "edm", "debiased", "sigma-sqrt", "cosmap"], ALLOW
+    ] = "prediction"
+    """The loss weight of a noise level. `prediction`: equal weights on the error of the network's prediction. `unit`,
+    `epsilon`, `v` and `edm` weight the error of the clean latents by σ, as MindONE's and Stability's classes of that
+    name: `unit` 1, `epsilon` σ⁻², `v` σ⁻² + 1, `edm` σ⁻² + σ_d⁻². With `mse` each of the last three equals `prediction`
+    for a network of that kind. They need the loss `mse` or `l1`. `debiased` weights the loss by 1/√SNR for epsilon and
+    1/(SNR + 1) for v, SNR at most 1000 (debiased estimation, Yu et al. 2023, arXiv:2310.08442, as in sd-scripts); not
+    with `objective.min_snr_gamma`. For flow-matching models `sigma-sqrt`, σ⁻² times the plain loss, and `cosmap`, 2/(π
+    (1 − 2σ + 2σ²)), by diffusers' names."""
 
     sigma_data: Annotated[PositiveFloat, ALLOW] = 0.5
     """σ_d of `edm`, for the prediction and the weighting: the assumed standard deviation of clean latents (Karras et
@@ -95,6 +110,15 @@ class ObjectiveSettings(Section):
     noise_offset_per: Annotated[Literal["channel", "sample"], ALLOW] = "channel"
     """Draw offset noise for each `channel` of an image, or once for the whole `sample`, as MindONE does."""
 
+    noise_offset_random_strength: Annotated[bool, ALLOW] = False
+    """Multiply `objective.noise_offset` by a number that is drawn evenly from 0 to 1 at each step, the same for all its
+    samples, as sd-scripts for each batch."""
+
+    noise_offset_adaptive_scale: Annotated[float, ALLOW] = 0.0
+    """Adds this much times the absolute mean of each channel of the latents to the strength of its offset noise, which
+    stays at least 0: more offset for very dark and very bright images, less with a negative number (sd-scripts'
+    adaptive_noise_scale)."""
+
     pyramid_discount: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
     """Pyramid noise (Whitaker 2023): noise of smaller and smaller sizes, upscaled, is added with this factor to the
     power of the level, and the sum normalised to unit deviation. 0 is plain noise; above 0.4 only for short runs, under
@@ -107,6 +131,10 @@ class ObjectiveSettings(Section):
     input_perturbation: Annotated[NonNegativeFloat, ALLOW] = 0.0
     """Adds this much more noise to the denoiser's input, while the target stays the same (Ning et al. 2023,
     arXiv:2301.11706); 0.1 is usual. It makes sampling tolerate its own errors."""
+
+    input_perturbation_random_strength: Annotated[bool, ALLOW] = False
+    """Multiply `objective.input_perturbation` by a number that is drawn evenly from 0 to 1 at each step, the same for
+    all its samples, as sd-scripts for each batch."""
 
     zero_terminal_snr: Annotated[bool, NEVER] = False
     """Rescales the noise schedule so that the last timestep is pure noise (Lin et al. 2023, arXiv:2305.08891,
@@ -124,15 +152,21 @@ class ObjectiveSettings(Section):
     """The objective of flow-matching models."""
 
     def contradictions(self) -> Iterator[str]:
+        if self.loss not in _PSEUDO_HUBER and (self.huber_schedule, self.huber_scale) != ("constant", 1.0):
+            name = "huber_schedule" if self.huber_schedule != "constant" else "huber_scale"
+            yield (
+                f"objective.{name} is for objective.loss={' or '.join(_PSEUDO_HUBER)}, got {self.loss}; leave it out, "
+                "or set one of these losses"
+            )
         low, high = self.timesteps
         if not 0 <= low < high <= 1000:
             yield (f"objective.timesteps must be two numbers with 0 ≤ first < second ≤ 1000, got {low}, {high}")
-        if self.weighting not in ("prediction", *OF_THE_LOSS) and self.loss not in ("mse", "l1"):
+        if self.weighting not in ("prediction", *_OF_ANY_LOSS) and self.loss not in ("mse", "l1"):
             yield (
                 f"objective.weighting={self.weighting} needs objective.loss mse or l1, got {self.loss}; "
                 "write objective.weighting=prediction"
             )
-        if self.weighting in OF_THE_LOSS and self.min_snr_gamma is not None:
+        if self.weighting in _OF_ANY_LOSS and self.min_snr_gamma is not None:
             yield (
                 f"objective.min_snr_gamma and objective.weighting={self.weighting} both weight noise levels; leave "
                 "one of them out"

@@ -219,7 +219,11 @@ class OptimSettings(Section):
     for small models."""
 
     part_lr: Annotated[dict[str, NonNegativeFloat], ALLOW] = Field(default_factory=dict)
-    """Another peak learning rate for a part, such as `{text_encoder: 1e-6}`. Other parts use `optim.lr`."""
+    """Another peak learning rate for a part, such as `{text_encoder: 1e-6}`, or for parameters of a part, by name
+    pattern after a slash: `{"denoiser/down_blocks.0.*": 1e-5, "denoiser/*attn2*": 0}`. A pattern comes before the
+    part's rate, and of several that match the last one wins. It matches names of parameters as in `model.freeze`, or
+    of their layers; with an adapter, of the layers that it changes. With a rate of 0 they are frozen, and get no
+    adapter. A pattern that matches nothing is refused, unless it starts with `~`. Everything else uses `optim.lr`."""
 
     lr_batch_power: Annotated[Share, ALLOW] = 0.0
     """Multiplies every learning rate by (batch size × accumulation) to this power: 1 scales it in proportion, 0.55 as
@@ -251,3 +255,20 @@ class OptimSettings(Section):
 
     ema: EmaSettings = EmaSettings()
     """The moving average of the weights."""
+
+    def rate_of(self, key: str) -> float:
+        """The peak rate of a part without its patterns, or of an entry of `part_lr` by its key."""
+        return self.part_lr.get(key, self.lr)
+
+    def rate_patterns(self, part: str) -> tuple[str, ...]:
+        """The keys of `part_lr` that are name patterns of a part, in order."""
+        return tuple(key for key in self.part_lr if "/" in key and part_of_rate(key) == part)
+
+    def rates_of(self, part: str) -> tuple[float, ...]:
+        """All peak rates of a part: its own, then those of its patterns."""
+        return tuple(self.rate_of(key) for key in (part, *self.rate_patterns(part)))
+
+
+def part_of_rate(key: str) -> str:
+    """The part that a key of `optim.part_lr` is for."""
+    return key.removeprefix("~").partition("/")[0]

@@ -138,7 +138,7 @@ def _check_settings(checked: Checked) -> None:
         holding.refuse_in_backward(recipe, checked.processes)
     for part in recipe.model.train:
         has_rate = recipe.optim.part_optimizer.get(part, recipe.optim.optimizer).has_rate
-        if has_rate and recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
+        if has_rate and not any(recipe.optim.rates_of(part)):
             cause = f"the learning rate of {part} is 0, so it cannot change"
             remedy = "set optim.lr or optim.part_lr above 0, or remove it from model.train"
             checked.add_problem(RecipeError(f"{cause}; {remedy}", code="E1602"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
@@ -71,7 +71,8 @@ def start_run(
         interrupts = stack.enter_context(Interrupts(owns_process=owns_process))
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
-        path = Path(runtime.share(str(folder_of(reading, recipe))))
+        with _translate_lost_peer(runtime, lambda: "start the same command again"):
+            path = Path(runtime.share(str(folder_of(reading, recipe))))
         folder = RunFolder(path, run_files.linked_folders(reading, recipe))
         folder.refuse_links()
         start = RunStart(
@@ -132,7 +133,11 @@ def translate_failures(runtime: Runtime, folder: RunFolder, command: str, recipe
         return f"resume with: {command}" if folder.recipe.exists() else "start the same command again"
 
     try:
-        with assemble.translate_shortage(f"{runtime.device} does not have enough memory", suggest_less_memory(recipe)):
+        shortage = f"{runtime.device} does not have enough memory"
+        with (
+            _translate_lost_peer(runtime, resume_hint),
+            assemble.translate_shortage(shortage, suggest_less_memory(recipe)),
+        ):
             yield
     except RuntimeError as error:
         if "can't allocate memory" in str(error):  # torch's message about host memory
@@ -141,10 +146,6 @@ def translate_failures(runtime: Runtime, folder: RunFolder, command: str, recipe
                 f"mathematics stays the same) or data.resolution; {resume_hint()}",
                 code="E1750",
             ) from error
-        if runtime.world_size > 1 and any(phrase in str(error) for phrase in ABOUT_PEERS):
-            lost = f"process {runtime.rank} lost {runtime.describe_lost_peer()}"
-            sentences = (lost, runtime.peer_phases(), "the newest checkpoint is intact", resume_hint())
-            raise PeerLost("; ".join(filter(None, sentences)), code="E1804") from error
         raise
     except Stopped as stopped:
         raise Stopped(f"{stopped.message}; {resume_hint()}", signal_number=stopped.signal_number) from stopped
@@ -153,6 +154,19 @@ def translate_failures(runtime: Runtime, folder: RunFolder, command: str, recipe
             with suppress(StorageError):
                 folder.record("diverged", code=error.code, what=error.message)
         raise type(error)(f"{error.message}; {resume_hint()}", code=error.code) from error
+
+
+@contextmanager
+def _translate_lost_peer(runtime: Runtime, resume_hint: Callable[[], str]) -> Iterator[None]:
+    """Raises PeerLost where another process of the run has ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        if runtime.world_size == 1 or not any(phrase in str(error) for phrase in ABOUT_PEERS):
+            raise
+        lost = f"process {runtime.rank} lost {runtime.describe_lost_peer()}"
+        sentences = (lost, runtime.peer_phases(), "the newest checkpoint is intact", resume_hint())
+        raise PeerLost("; ".join(filter(None, sentences)), code="E1804") from error
 
 
 def prepare_from_valid_checkpoint(start: RunStart) -> Job:

@@ -27,7 +27,7 @@ TAGS: Mapping[str, str] = {
     "val/train_shadow, val/train_at/T and val/train_shadow_at/T.",
     "val/all": "Mean over the sets that are not trained, with equal weight; only with several sets. With averaged "
     "weights also val/all_shadow.",
-    "lr/GROUP": "Learning rate of a parameter group (denoiser, text_encoder.no_decay, …).",
+    "lr/GROUP": "Learning rate of a parameter group (denoiser, text_encoder.no_decay, denoiser/mid_block.*, …).",
     "grad/norm": "Norm of the gradient before clipping, over all trained parts.",
     "perf/images_per_s": "Samples per second of the step, on all processes.",
     "perf/data_wait": "Share of the step's time spent waiting for data, 0 to 1.",

@@ -191,6 +191,7 @@ class Validation(Callback):
             timestep=addresses[0],
             pyramid=on_device[2],
             shrinking=pyramid.ratios([draws.uniform(level) for level in levels]),
+            offset_share=draws.uniform(draws.key(self.seed, "validation-offset-strength", timestep)),
         )
 
     def _text(self, batch: Batch) -> TextEmbedding:

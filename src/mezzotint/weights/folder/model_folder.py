@@ -191,11 +191,13 @@ def require_plain(folder: Path) -> None:
 
 
 def tokenizer_files(folder: Path) -> dict[str, Path]:
-    """The files of a tokenizer's folder by name. Shipped models share CLIP's vocabulary, which is stored elsewhere and
-    included."""
+    """The files of a tokenizer's folder by name. Shipped models share the vocabularies of CLIP and T5, which are stored
+    elsewhere and included."""
     paths = {path.name: path for path in sorted(folder.glob("*")) if path.is_file() and not path.name.startswith(".")}
     if "merges.txt" not in paths and "tokenizer.json" not in paths and folder.is_relative_to(MODELS):
-        paths |= {name: ASSETS / "tokenizers" / "clip" / name for name in ("merges.txt", "vocab.json")}
+        is_t5 = read_json(folder / "tokenizer_config.json").get("tokenizer_class") == "T5Tokenizer"
+        kind, names = ("t5", ("tokenizer.json",)) if is_t5 else ("clip", ("merges.txt", "vocab.json"))
+        paths |= {name: ASSETS / "tokenizers" / kind / name for name in names}
     return paths
 
 

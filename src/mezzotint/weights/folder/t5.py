@@ -19,7 +19,7 @@ from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import fingerprint, pickled, protobuf, tensor_files
 from mezzotint.weights.files.tensor_files import InFile, TensorInfo
-from mezzotint.weights.folder.model_folder import read_json, require_plain
+from mezzotint.weights.folder.model_folder import read_json, require_plain, tokenizer_files
 from mezzotint.weights.folder.tokenizer import require_fitting, tokenizer_errors
 
 TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "special_tokens_map.json")
@@ -166,12 +166,11 @@ def tokenizer_in(folder: Path, vocabulary: int) -> Any:
 
     require_plain(folder)
     config = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    vocabulary_file = tokenizer_files(folder).get("tokenizer.json")  # a shipped model's is in another folder
     with tokenizer_errors(folder, code="E1463"):
-        if (folder / "tokenizer.json").is_file():
-            outside.read_json(
-                folder / "tokenizer.json", limit=outside.LISTED
-            )  # the library's error for a damaged file is less specific
-            tokenizer = T5Tokenizer.from_pretrained(str(folder), local_files_only=True)
+        if vocabulary_file is not None:
+            outside.read_json(vocabulary_file, limit=outside.LISTED)  # the library's error is less specific
+            tokenizer = T5Tokenizer.from_pretrained(str(vocabulary_file.parent), local_files_only=True)
         elif (folder / "spiece.model").is_file():
             tokenizer = _of_pieces(folder / "spiece.model", _sentinels(config))
         else:

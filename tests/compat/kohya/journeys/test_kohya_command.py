@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,23 @@ def test_lora_of_two_steps_is_in_the_output_folder(here: Path) -> None:
     names = names_of(here / "out" / "fox.safetensors")
     assert {name.split("_")[1] for name in names} == {"unet", "te"}
     assert any(name.endswith("conv1.lora_down.weight") for name in names)
+    assert any("down_blocks_0_attentions_0" in name for name in names)
     assert all(name.endswith((".lora_down.weight", ".lora_up.weight", ".alpha")) for name in names)
     first = here / "out" / "fox" / "exports" / "fox-step00000001" / "fox.safetensors"
     assert names_of(first) == names
     assert main(["train", "--as", "kohya", *OURS, "--", *line, *words]) != 0, "the run exists"
+
+
+def test_blocks_of_an_adapter_have_their_rates_and_some_none(here: Path) -> None:
+    line = ["train_network.py", "--config_file=fox", "--pretrained_model_name_or_path=tiny-sd"]
+    words = ["--network_train_unet_only", "--network_args", "down_lr_weight=1,0,1", "mid_lr_weight=0.5"]
+    assert main(["train", "--as", "kohya", *OURS, "--", *line, *words]) == 0
+    names = names_of(here / "out" / "fox.safetensors")
+    assert not [name for name in names if "down_blocks_0_attentions_0" in name]
+    assert [name for name in names if "mid_block" in name]
+    [*_, last] = [json.loads(text) for text in (here / "out/fox/metrics.jsonl").read_text().splitlines()]
+    rates = {name: value for name, value in last.items() if name.startswith("lr/")}
+    assert rates == {"lr/denoiser": 1e-3, "lr/denoiser/mid_block.*": 5e-4}
 
 
 @pytest.mark.slow

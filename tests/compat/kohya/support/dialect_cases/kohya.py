@@ -95,6 +95,7 @@ EXPECTED: dict[str, Any] = {
 ONLY_DENOISER = {"model.train": ["denoiser"], "model.adapter.targets": ["denoiser/attention+mlp"]}
 WITH_V = ("--v_parameterization",)
 HELD_OUT = {"data.holdout.fraction": 0.1, "run.validation.every": "1 epochs"}
+HUBER = ("--loss_type=huber",)
 PYRAMID = ("--multires_noise_iterations=6",)
 
 ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
@@ -103,6 +104,7 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
     "vae": (["--vae=v.safetensors"], {"model.vae": "v.safetensors"}),
     "v_parameterization": (["--v_parameterization"], {"model.prediction": "v"}),
     "clip_skip": (["--clip_skip=2"], {"model.clip_skip": 1}),
+    "max_token_length": (["--max_token_length=150"], {"model.caption_tokens": 150}),
     "gradient_checkpointing": (["--gradient_checkpointing"], {"run.gradient_checkpointing.enabled": True}),
     "torch_compile": (["--torch_compile"], {"run.compile": True}),
     "fp8_base": (["--fp8_base"], {"run.frozen_dtype": "int8"}),
@@ -138,12 +140,22 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
                              HELD_OUT | {"data.holdout.max_samples": 3}),
     "no_half_vae": (["--no_half_vae"], {"run.vae_dtype": "fp32"}),
     "loss_type": (["--loss_type=l1"], {"objective.loss": "l1"}),
+    "huber_c": (["--huber_c=0.3"], {"objective.huber_delta": 0.3}),
+    "huber_schedule": (["--huber_schedule=exponential"],
+                       {"objective.huber_schedule": "exponential", "objective.huber_scale": 1.0}),
+    "huber_scale": (["--huber_scale=2"], {"objective.huber_scale": 2.0}),
     "noise_offset": (["--noise_offset=0.05"], {"objective.noise_offset": 0.05}),
+    "noise_offset_random_strength": (["--noise_offset_random_strength"],
+                                     {"objective.noise_offset_random_strength": True}),
+    "adaptive_noise_scale": (["--adaptive_noise_scale=-0.01"], {"objective.noise_offset_adaptive_scale": -0.01}),
+    "ip_noise_gamma_random_strength": (["--ip_noise_gamma_random_strength"],
+                                       {"objective.input_perturbation_random_strength": True}),
     "multires_noise_iterations": ([*PYRAMID], {"objective.pyramid_discount": 0.3}),
     "multires_noise_discount": (["--multires_noise_discount=0.2"], {"objective.pyramid_discount": 0.2}),
     "ip_noise_gamma": (["--ip_noise_gamma=0.1"], {"objective.input_perturbation": 0.1}),
     "min_snr_gamma": (["--min_snr_gamma=5"],
                       {"objective.min_snr_gamma": 5.0, "objective.min_snr_form": "prediction"}),
+    "debiased_estimation_loss": (["--debiased_estimation_loss"], {"objective.weighting": "debiased"}),
     "scale_v_pred_loss_like_noise_pred": (["--scale_v_pred_loss_like_noise_pred"], {"objective.weighting": "epsilon"}),
     "zero_terminal_snr": (["--zero_terminal_snr"], {"objective.zero_terminal_snr": True}),
     "min_timestep": (["--min_timestep=100"], {"objective.timesteps": [100, 1000]}),
@@ -193,11 +205,11 @@ ELSEWHERE = {
     "use_style_template", "cache_text_encoder_outputs", "cache_text_encoder_outputs_to_disk", "clip_l", "clip_g",
     "t5xxl", "t5xxl_max_token_length", "blocks_to_swap", "ae", "guidance_scale", "model_type", "train_text_encoder",
     "learning_rate_te", "learning_rate_te1", "learning_rate_te2", "blockwise_fused_optimizers",
-    "fused_optimizer_groups", "stop_text_encoder_training", "weighting_scheme", "logit_mean", "logit_std",
+    "block_lr", "fused_optimizer_groups", "stop_text_encoder_training", "weighting_scheme", "logit_mean", "logit_std",
     "mode_scale", "timestep_sampling", "discrete_flow_shift", "sigmoid_scale", "model_prediction_type",
     "training_shift",
 }  # fmt: skip
-"""Options of other scripts than that of `BAREST`; test_model.py and test_objective.py have them."""
+"""Options of other scripts than that of `BAREST`: see test_model.py, test_objective.py and test_block_rates.py."""
 
 LINES = Lines(
     "kohya",
@@ -208,6 +220,9 @@ LINES = Lines(
     beside={
         "fp8_base": ("--mixed_precision=bf16",), "fp8_base_unet": ("--mixed_precision=bf16",),
         "full_fp16": ("--mixed_precision=fp16",), "full_bf16": ("--mixed_precision=bf16",),
+        "noise_offset_random_strength": ("--noise_offset=0.1",), "adaptive_noise_scale": ("--noise_offset=0.1",),
+        "ip_noise_gamma_random_strength": ("--ip_noise_gamma=0.1",),
+        "huber_c": HUBER, "huber_schedule": HUBER, "huber_scale": (*HUBER, "--huber_schedule=constant"),
         "multires_noise_discount": PYRAMID, "scale_v_pred_loss_like_noise_pred": WITH_V, "zero_terminal_snr": WITH_V,
         "lr_warmup_steps": ("--lr_scheduler=linear",), "lr_scheduler_power": ("--lr_scheduler=polynomial",),
         "lr_scheduler_num_cycles": ("--lr_scheduler=cosine_with_restarts",),
@@ -220,6 +235,7 @@ LINES = Lines(
         (["--network_module=networks.lora_flux"], "--network_module", "E1018"),
         (["--network_module=networks.loraa"], "--network_module", "E1018"),
         (["--network_args", "conv_dim"], "--network_args"), (["--network_args", "conv_dims=4"], "--network_args"),
+        (["--network_args", "down_lr_weight=0.5"], "--network_args", "E1017"),
         (["--network_args", "rank_dropout=0.1"], "--network_args", "E1018"),
         (["--network_args", "conv_dim=x"], "--network_args", "E1017"),
         (["--network_dim=0"], "--network_dim"), (["--network_alpha=-1"], "--network_alpha"),
@@ -236,9 +252,12 @@ LINES = Lines(
         (["--lr_scheduler=linear", "--lr_warmup_steps=-1"], "--lr_warmup_steps"),
         (["--lr_scheduler=polynomial", "--learning_rate=1e-8"], "--learning_rate"),
         (["--lr_scheduler=cosine_with_min_lr"], "--lr_scheduler_min_lr_ratio"),
-        (["--loss_type=huber"], "--loss_type", "E1018"), (["--noise_offset=-1"], "--noise_offset"),
+        (["--adaptive_noise_scale=0.1"], "--adaptive_noise_scale", "E1017"),
+        ([*HUBER, "--huber_c=0"], "--huber_c", "E1017"), (["--noise_offset=-1"], "--noise_offset"),
+        ([*HUBER, "--huber_schedule=constant", "--huber_scale=-1"], "--huber_scale", "E1017"),
         (["--scale_v_pred_loss_like_noise_pred"], "--scale_v_pred_loss_like_noise_pred"),
         ([*WITH_V, "--scale_v_pred_loss_like_noise_pred", "--min_snr_gamma=5"], "--scale_v_pred_loss_like_noise_pred"),
+        (["--debiased_estimation_loss", "--min_snr_gamma=5"], "--debiased_estimation_loss", "E1018"),
         (["--full_bf16"], "--full_bf16"), (["--fp8_base"], "--fp8_base"),
         (["--resume=out/last-state"], "--resume", "E1018"),
         (["--mixed_precision=fp32"], "--mixed_precision"), (["--max_train_steps=0"], "--max_train_steps"),
