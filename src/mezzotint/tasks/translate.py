@@ -31,10 +31,13 @@ def run(arguments: Sequence[str]) -> int:
     target = line.get("--to")
     if target is not None:
         dialect, out = foreign.find_dialect(target), line.get_path("--out")
-        if out is not None:
-            durable.refuse_taken(out, replaces=REPLACE.name in line)
         reading = _read(line)
         written = dialect.write_recipe(with_model_defaults(reading.recipe, reading), launched)
+        if out is not None and not is_one_file(written):
+            written = _write_files(written, out, replaces=REPLACE.name in line)
+            out = None
+        elif out is not None:
+            durable.refuse_taken(out, replaces=REPLACE.name in line)
         _put_out(format_written(written, reading.name, target), written.notes, out)
         return 0
     if line.dialect is None or line.plain or line.get("--out") is not None:
@@ -64,12 +67,33 @@ def _put_out(output: str, notes: Sequence[str], out: Path | None) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
+def _write_files(written: WrittenRecipe, folder: Path, *, replaces: bool) -> WrittenRecipe:
+    """Writes the files into a folder. Returns the command with their paths, and no files."""
+    paths = {name: folder / name for name in written.files}
+    if not folder.is_dir():
+        durable.refuse_taken(folder)
+    for path in paths.values():
+        durable.refuse_taken(path, replaces=replaces)
+    with durable.storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, path in paths.items():
+        durable.write_file(path, written.files[name])
+    words = (word.partition("=") for word in written.line)
+    line = tuple(f"{flag}={paths[name]}" if name in paths else f"{flag}{sign}{name}" for flag, sign, name in words)
+    return WrittenRecipe(line, {}, written.notes)
+
+
+def is_one_file(written: WrittenRecipe) -> bool:
+    """Whether a file has everything, and the command only names it."""
+    return len(written.files) == 1 and len(written.line) == 2
+
+
 def format_written(written: WrittenRecipe, source: str, name: str) -> str:
     """The only file of a foreign command, which has no other options; otherwise the command, then its files. source:
     the recipe, name: the trainer, for the first comment."""
     files = list(written.files.items())
     start = f"# from {source}, by mezzotint translate --to={name}"
-    if len(files) == 1 and len(written.line) == 2:
+    if is_one_file(written):
         return f"{start}; start it with: python {written.line[0]} FILE\n{files[0][1]}"
     parts = [f"{start}\n{shlex.join(written.line)}\n", *(f"\n# {name}\n{content}" for name, content in files)]
     return "".join(parts)

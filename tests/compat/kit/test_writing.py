@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,9 +38,10 @@ def propose(recipe: Recipe, launched: Launched) -> Mapping[str, Any]:
     return {"seeds": None, "mirror": recipe.data.flip > 0}
 
 
-def dialect(**more: Any) -> Dialect:
+def dialect(config: str = "", **more: Any) -> Dialect:
     writing = Writing(propose=(propose,), **more)
-    return Dialect(name="other", about="an example", rows=ROWS, compute=compute, scripts=("train.py",),
+    rows = (*ROWS, row(config, str, "run.name", "a file")) if config else ROWS
+    return Dialect(name="other", about="an example", rows=rows, compute=compute, scripts=("train.py",), config=config,
                    accumulation="accumulation", write=writing)  # fmt: skip
 
 
@@ -94,6 +96,34 @@ def test_notes_follow_the_recipe_and_count_what_the_trainer_has_no_word_for() ->
         "objective.loss='huber' is lost: other uses 'mse'",
         "left out: 2 more settings of files, logs, previews and speed",
     )
+
+
+def test_settings_may_be_only_counted_or_be_noted_by_others() -> None:
+    notes = write("data.crop=random", "data.flip=0.3", quiet=frozenset(("data.crop",)), lost={"data.flip": ""}).notes
+    assert notes == ("left out: 1 more setting of files, logs, previews and speed",)
+
+
+def test_settings_that_only_the_lost_kind_has_need_no_note() -> None:
+    notes = write("optim.optimizer.kind=adafactor", "optim.optimizer.beta2_decay=-0.5").notes
+    paths = [note.partition("=")[0].removeprefix("optim.optimizer.") for note in notes]
+    assert paths == ["kind", "eps", "weight_decay"]
+
+
+def test_options_may_be_in_a_file_after_a_command_of_the_recipe() -> None:
+    def write_files(values: Mapping[str, Any]) -> Mapping[str, tuple[str, str]]:
+        return {"settings": ("settings.json", json.dumps(values))}
+
+    def start(recipe: Recipe, launched: Launched) -> list[str]:
+        return ["torchrun", f"--nproc-per-node={launched.processes}", "train.py"]
+
+    more = {"config": "settings", "files": write_files, "command": start}
+    written = write("run.seed=7", "objective.loss=l1", "data.batch_size=8", launched=Launched(2), **more)
+    assert written.line == ("torchrun", "--nproc-per-node=2", "train.py", "--settings=settings.json")
+    assert json.loads(written.files["settings.json"]) == {"seed": 7, "loss": "mae", "batch": 4}
+    assert written.notes == ()
+    refused = write("optim.lr=2", **more)
+    assert refused.files == {"settings.json": "{}"}
+    assert refused.notes == ("optim.lr=2 is lost: other uses 0.0001",)
 
 
 def test_kept_options_are_written_with_their_default_and_remarks_come_last() -> None:

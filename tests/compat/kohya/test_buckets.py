@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from mezzotint.compat.kohya._buckets import bucket_sizes, parse_resolution, settings_of_sizes
+from mezzotint.compat.kohya._buckets import bucket_sizes, parse_resolution, settings_of_sizes, write_sizes
 from mezzotint.data.buckets.buckets import shapes
+from mezzotint.settings.sections.buckets import BucketSettings
 from mezzotint.settings.sections.data import DataSettings
 
 USUAL: dict[str, Any] = {"least": 256, "most": 1024, "step": 64}
@@ -105,3 +106,33 @@ def test_resolution_is_a_side_or_width_and_height(text: str, size: tuple[int, in
 def test_other_resolutions_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         parse_resolution(text)
+
+
+def come_back(settings: dict[str, Any]) -> dict[str, Any]:
+    """The options of settings, as arguments of `settings_of_sizes`."""
+    buckets = {path.removeprefix("buckets."): value for path, value in settings.items() if path.startswith("buckets.")}
+    options = write_sizes(settings["resolution"], BucketSettings(**buckets))
+    width, height = parse_resolution(options["resolution"])
+    return {
+        "width": width, "height": height, "buckets": options.get("enable_bucket", False),
+        "least": options.get("min_bucket_reso", 256), "most": options.get("max_bucket_reso", 1024),
+        "step": options.get("bucket_reso_steps", 64), "enlarges": not options.get("bucket_no_upscale", False),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [(512, 512), (768, 512), (576, 832), (640, 640)])
+@pytest.mark.parametrize("rules", [{"buckets": False}, {"buckets": True}, {"buckets": True, "enlarges": False},
+                                   {"buckets": True, "least": 320, "most": 896, "step": 32}])  # fmt: skip
+def test_sizes_have_the_options_that_give_them(size: tuple[int, int], rules: dict[str, Any]) -> None:
+    settings = settings_of_sizes(*size, **{**USUAL, **rules})
+    assert settings_of_sizes(**come_back(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("buckets", "least", "most"),
+    [({}, 320, 768), ({"max_aspect": 1.0}, 512, 512), ({"shape": "table"}, 256, 1024),
+     ({"shape": "list", "sizes": [[512, 512], [384, 768]], "step": 128}, 256, 768)],
+)  # fmt: skip
+def test_other_shapes_are_a_range_of_about_the_same_sides(buckets: dict[str, Any], least: int, most: int) -> None:
+    options = write_sizes(512, BucketSettings(**buckets))
+    assert (options["min_bucket_reso"], options["max_bucket_reso"], options["resolution"]) == (least, most, "512")

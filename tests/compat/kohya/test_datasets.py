@@ -245,6 +245,14 @@ def test_validation_split_is_one_share_of_all(splits: tuple[float, ...], expecte
         assert values.get("data.holdout.fraction", "absent") in (expected, 0.0 if expected == "absent" else expected)
 
 
+def test_images_that_a_file_holds_out_are_measured_as_the_options_say() -> None:
+    file = write("resolution = 512\nvalidation_split = 0.1", ("", ["image_dir = 'a'"]))
+    assert settings(file)["run.validation.every"] == "1 epochs"
+    assert settings(file, "--validate_every_n_steps=50")["run.validation.every"] == "50 steps"
+    assert settings(file)["data.holdout.max_samples"] == 1_000_000
+    assert settings(file, "--max_validation_steps=3", "--train_batch_size=2")["data.holdout.max_samples"] == 6
+
+
 def test_what_a_file_replaces_is_noted() -> None:
     file = write("resolution = 512", ("", ["image_dir = 'a'", "image_dir = 'b'\nnum_repeats = 0"]))
     text = notes(file, "--train_data_dir=images", "--in_json=x.json")

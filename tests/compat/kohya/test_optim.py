@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kohya_commands import changed, notes, recipe, settings, translate
 
-from mezzotint.compat.kohya._optim import OPTIMIZERS
+from mezzotint.compat.kohya._optim import OPTIMIZERS, write_optimizer
 from mezzotint.settings.reading.translation import Launched
 from mezzotint.training import lr
 
@@ -87,3 +87,13 @@ def test_adafactor_with_relative_step_chooses_its_rate() -> None:
 )  # fmt: skip
 def test_fused_updates_clip_by_tensor(script: str, word: str) -> None:
     assert changed(script, word) == {"optim.clip.scope": "tensor"}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_each_optimizer_comes_back_with_its_arguments(name: str) -> None:
+    changed = {"weight_decay": 0.03, "d0": 1e-5, "momentum": 0.7, "betas": (0.8, 0.95), "relative_step": False}
+    arguments = [f"{key}={value}" for key, value in changed.items() if key in OPTIMIZERS[name][1]]
+    rule = recipe("train_db", f"--optimizer_type={name}", "--optimizer_args", *arguments).optim.optimizer
+    written, again = write_optimizer(rule)
+    assert OPTIMIZERS[written] == OPTIMIZERS[name]
+    assert set(again) == set(arguments)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from mezzotint.compat.kit.dialect import Draft, safe_name
 from mezzotint.compat.kit.setting_files import file_name
+from mezzotint.settings.base import Every
 
 PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 """Our number types by the words of `mixed_precision`."""
@@ -107,3 +109,9 @@ def set_logs(draft: Draft, project: str) -> None:
     if tracker in ("wandb", "all"):
         draft.set("run.wandb.mode", "online", "log_with")
         draft.set("run.wandb.project", draft.text("log_tracker_name") or project, "log_tracker_name", "log_with")
+
+
+def split_intervals(prefix: str, intervals: Sequence[Every | None]) -> dict[str, int | None]:
+    """The options of intervals in steps and in epochs."""
+    counts = {one.unit: int(one.count) for one in intervals if one is not None and one.count == int(one.count)}
+    return {f"{prefix}_{unit}": counts.get(unit) for unit in ("steps", "epochs")}

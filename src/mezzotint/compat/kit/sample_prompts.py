@@ -16,7 +16,7 @@ from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.settings.reading.yaml_rules import KeyPath
 
 _LIMIT = 4_000_000
-_NEVER = "1000000 epochs"
+NEVER = "1000000 epochs"
 """An interval of which only step 0 is reached."""
 
 
@@ -51,7 +51,7 @@ def set_interval(draft: Draft, flag: str) -> bool:
     elif draft.values[steps] is not None:
         draft.set("run.preview.every", f"{draft.integer(steps)} steps", steps)
     elif draft.values["sample_at_first"]:
-        draft.set("run.preview.every", _NEVER, "sample_at_first")
+        draft.set("run.preview.every", NEVER, "sample_at_first")
     else:
         draft.note(flag, f"nothing is sampled without --{steps} or --{epochs}")
         return False

@@ -7,12 +7,15 @@ from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.errors import did_you_mean
+from mezzotint.settings.reading.translation import Launched
+from mezzotint.settings.sections.optim import ScheduleSettings
 
 ADAFACTOR = {
     "eps": (1e-30, 1e-3), "clip_threshold": 1.0, "decay_rate": -0.8, "beta1": None, "weight_decay": 0.0,
     "scale_parameter": True, "relative_step": True, "warmup_init": False,
 }  # fmt: skip
 """Arguments of transformers' Adafactor, with their defaults."""
+ADAFACTOR_CLASS = "pytorch_optimizer.AdaFactor"
 _NO_CAP = 0.9999999
 """A limit of Adafactor's second moment that is never reached."""
 _POLYNOMIAL_END = 1e-7
@@ -45,7 +48,7 @@ def set_adafactor(draft: Draft, flag: str, values: dict[str, Any], arguments: di
         "decay_rate": values["decay_rate"], "scale_parameter": values["scale_parameter"],
         "relative_step": values["relative_step"], "warmup_init": values["warmup_init"],
     }  # fmt: skip
-    set_library(draft, flag, "pytorch_optimizer.AdaFactor", values["weight_decay"], options)
+    set_library(draft, flag, ADAFACTOR_CLASS, values["weight_decay"], options)
     if values["relative_step"]:
         why = "is given" if "relative_step" in arguments else "is its default in the script"
         draft.note(flag, f"relative_step=True {why}: Adafactor chooses its own rate, without the learning rate")
@@ -71,6 +74,18 @@ def set_schedule(draft: Draft, optimizer: str) -> None:
         _set_polynomial(draft)
     elif name == "cosine_with_min_lr":
         _set_floor(draft)
+
+
+def write_schedule(schedule: ScheduleSettings, launched: Launched) -> dict[str, Any]:
+    """The flags of a schedule, or of the most similar one."""
+    names = {kind: name for name, kind in reversed(SCHEDULES.items())}
+    warmup = schedule.warmup_ratio or schedule.warmup_steps * launched.processes
+    name = names.get(schedule.kind, "constant")
+    if name == "constant" and warmup:
+        name = "constant_with_warmup"
+    elif name == "cosine" and schedule.floor:
+        name = "cosine_with_min_lr"
+    return {"lr_scheduler": name, "lr_warmup_steps": warmup or None}
 
 
 def _refuse_schedule(draft: Draft, name: str) -> None:

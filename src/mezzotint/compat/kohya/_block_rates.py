@@ -62,6 +62,26 @@ def rates_by_pattern(
     }
 
 
+def find_rates(family: str, by_pattern: Mapping[str, float], usual: float) -> list[float]:
+    """The rates by block of entries of `optim.part_lr`; [] if no block has one of its own."""
+    rates = [
+        next((by_pattern[key] for path in paths if (key := f"~denoiser/{path}.*") in by_pattern), usual)
+        for paths in blocks(family)
+    ]
+    return rates if set(rates) != {usual} else []
+
+
+def write_weights(family: str, rates: Sequence[float], usual: float) -> dict[str, str]:
+    """The arguments for rates by block."""
+    outer, middle = _SHAPES[family]
+    weights = [float(f"{rate / usual:.12g}") for rate in rates]
+    weights = weights[1:-1] if family == "sdxl" else weights
+    groups = (weights[:outer], weights[outer : outer + middle], weights[outer + middle :])
+    return {
+        name: ",".join(map(str, group)) for name, group in zip(ARGUMENTS, groups, strict=True) if set(group) - {1.0}
+    }
+
+
 def parse_rates(text: str) -> list[float]:
     """The rates of `--block_lr`. Raises ValueError."""
     rates = [_number(one) for one in text.split(",")]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from mezzotint.compat.kit.dialect import bucket_step
-from mezzotint.settings.sections.buckets import has_too_many_sizes
+from mezzotint.settings.sections.buckets import BucketSettings, has_too_many_sizes
 
 _CELL = 8
 """Sides in pixels are multiples of it."""
+_WIDEST = 4.0
+"""The largest aspect ratio of the sizes of `data.buckets.shape=table`."""
 
 
 def parse_resolution(text: str) -> tuple[int, int]:
@@ -64,3 +67,42 @@ def bucket_sizes(width: int, height: int, *, least: int, most: int, step: int) -
         if high >= max(least, step):
             sizes |= {(wide, high), (high, wide)}
     return sorted(sizes)
+
+
+def write_sizes(side: int, buckets: BucketSettings) -> dict[str, Any]:
+    """The options of sizes, or the most similar ones."""
+    of_list: dict[str, Any] = {}
+    square, sizes = {"resolution": str(side)}, [(wide, high) for high, wide in buckets.sizes or ()]
+    in_buckets = {**square, "enable_bucket": True, "bucket_reso_steps": buckets.step}
+    match buckets.shape:
+        case "square":
+            return {**square}
+        case "own":
+            return {**in_buckets, "bucket_no_upscale": True}
+        case "range":
+            return {**in_buckets, "min_bucket_reso": buckets.min_side, "max_bucket_reso": buckets.max_side}
+        case "list":
+            of_list = _find_options(sizes, side)
+            ratio = max(max(one) / min(one) for one in sizes)
+        case _:
+            ratio = buckets.max_aspect if buckets.shape == "aspect" else _WIDEST
+    least = max(1, math.floor(side / math.sqrt(ratio) / buckets.step)) * buckets.step
+    most = math.ceil(side * math.sqrt(ratio) / buckets.step) * buckets.step
+    return of_list or {**in_buckets, "min_bucket_reso": least, "max_bucket_reso": most}
+
+
+def _find_options(sizes: Collection[tuple[int, int]], side: int) -> dict[str, Any]:
+    """The options whose buckets have these widths and heights; none if there are no such options. side: of the square
+    of their area (`settings_of_sizes`)."""
+    least, most = min(map(min, sizes)), max(map(max, sizes))
+    step = math.gcd(*(one for size in sizes for one in size))
+    sides = {"min_bucket_reso": least, "max_bucket_reso": most, "bucket_reso_steps": step}
+    for width, height in sizes:
+        size = {"resolution": f"{width},{height}"}
+        if round(math.sqrt(width * height) / _CELL) * _CELL != side:
+            continue
+        if len(sizes) == 1:
+            return size
+        if set(bucket_sizes(width, height, least=least, most=most, step=step)) == set(sizes):
+            return {**size, "enable_bucket": True, **sides}
+    return {}

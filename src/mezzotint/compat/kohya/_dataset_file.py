@@ -3,7 +3,7 @@ that of its data set; then come the general one, the command line and the defaul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from mezzotint.compat.kit import setting_files
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.reading import Form, Spec, Value
 from mezzotint.compat.kit.setting_files import SettingsFile
+from mezzotint.compat.kit.toml_writing import write_toml
 from mezzotint.compat.kohya._data_rows import FILTERS
 from mezzotint.compat.kohya._scripts import Script
 from mezzotint.errors import Problem, RecipeError
@@ -214,3 +215,44 @@ class _FileReader:
 
     def _add(self, key_path: KeyPath, message: str, remedy: str = "", code: str = "E1017") -> None:
         self.contents.problems.append(self.file.problem(key_path, message, remedy, code))
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+_OF_GROUPS = [key for key in GENERAL if key not in SUBSET]
+"""Keys that belong to data sets, not to their subsets."""
+_SHARED = [key for key in GENERAL if key not in ("class_tokens", "num_repeats")]
+"""Keys that are general if all subsets have them in common."""
+_ORDER = [*_OF_SUBSET, "class_tokens", "num_repeats", *GENERAL]
+
+
+def write_dataset_file(subsets: Iterable[Mapping[str, Any]]) -> str:
+    """The file of subsets with all of their keys. Those with the keys of a data set in common are in one."""
+    entries = [{key: one[key] for key in _ORDER if key in one} for one in subsets]
+    for one in entries:
+        width, _, height = one.get("resolution", "").partition(",")
+        one |= {"resolution": [int(width), int(height)] if height else int(width)} if width else {}
+    general = _take_common(entries, _SHARED)
+    groups: list[list[dict[str, Any]]] = []
+    for one in entries:
+        group = next((group for group in groups if _fits(one, group)), None)
+        groups.append([one]) if group is None else group.append(one)
+    datasets = [{**_take_common(group, _OF_GROUPS), "subsets": group} for group in groups]
+    return write_toml({**({"general": general} if general else {}), "datasets": datasets})
+
+
+def _take_common(entries: Sequence[dict[str, Any]], keys: Iterable[str]) -> dict[str, Any]:
+    """Removes the keys that all entries have in common, and returns them."""
+    first = entries[0]
+    common = {key: first[key] for key in keys if all(key in one and one[key] == first.get(key) for one in entries)}
+    for one in entries:
+        for key in common:
+            del one[key]
+    return common
+
+
+def _fits(one: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a subset may be in a data set with others: with the same sizes and batches, and other images."""
+    same = all(one.get(key) == group[0].get(key) for key in _OF_GROUPS)
+    is_alike = ("metadata_file" in one) == ("metadata_file" in group[0])
+    return same and is_alike and all(one.get("image_dir") != other.get("image_dir") for other in group)

@@ -16,10 +16,13 @@ from mezzotint.compat.kohya._data_rows import (
     WARM_UP,
 )
 from mezzotint.compat.kohya._dataset_file import DEFAULTS, DatasetFile, Subset, fall_back, read_dataset_file
+from mezzotint.compat.kohya._run import set_held_out_images, set_validation_interval
 from mezzotint.compat.kohya._scripts import Script
 from mezzotint.compat.kohya._subsets import ImageFolder, read_subset, splits_tags
 from mezzotint.errors import Problem
 
+ALL_HELD_OUT = 1_000_000
+"""A number of held-out images that is never reached."""
 _CACHED_CROPS = 4
 """Crops of each image in a cache, of which about half are mirrored."""
 
@@ -284,9 +287,9 @@ def _set_holdout(draft: Draft, contents: DatasetFile) -> None:
         draft.refuse("dataset_config", f"needs {SPLITS}, which Mezzotint does not have yet", remedy)
         return
     draft.set("data.holdout.fraction", shares.pop(), "dataset_config")
-    if not any(draft.is_given(f"validate_every_n_{unit}") for unit in ("steps", "epochs")):
-        draft.set("run.validation.every", "1 epochs", "dataset_config")
-    draft.set("data.holdout.max_samples", 1_000_000, "dataset_config")
+    set_validation_interval(draft, "dataset_config")
+    draft.set("data.holdout.max_samples", ALL_HELD_OUT, "dataset_config")
+    set_held_out_images(draft)
 
 
 def _check_prior_weight(draft: Draft, *, is_used: bool) -> None:

@@ -86,3 +86,36 @@ def _patterns(group: str, numbers: Sequence[int] | None, layers: Sequence[str]) 
     for path in _paths(group, numbers):
         for layer in layers:
             yield f"denoiser/{path}.*.{layer}" if numbers is None else f"denoiser/{path}.{layer}"
+
+
+def find_arguments(family: str, targets: Sequence[str], ranks: Mapping[str, int]) -> dict[str, Any]:
+    """The arguments that choose these layers of the denoiser, with their ranks by pattern; none if there are no such
+    arguments."""
+    numbers = {
+        group: sorted({int(match[1]) for one in targets if (match := re.match(rf"denoiser/{group}\.(\d+)\.", one))})
+        for group in INDICES[family].values()
+    }
+    blocks = {
+        name: _format_indices(numbers[group])
+        for name, group in INDICES[family].items()
+        if not any(one.startswith(f"denoiser/{group}.*") for one in targets)
+    }
+    kinds = {}
+    for name, (group, layers) in KINDS[family].items():
+        patterns = [*_patterns(group, numbers[group] or None, layers)]
+        if not {*patterns} & {*targets}:
+            kinds[name] = 0
+        elif rank := next((ranks[one] for one in patterns if one in ranks), None):
+            kinds[name] = rank
+    for arguments in (blocks, {**blocks, **kinds}):
+        if choose_layers(family, arguments) == (list(targets), dict(ranks)):
+            return arguments
+    return {}
+
+
+def _format_indices(numbers: Sequence[int]) -> str:
+    """Numbers of blocks as text, such as `0,3-5`."""
+    starts = [number for number in numbers if number - 1 not in numbers]
+    ends = [number for number in numbers if number + 1 not in numbers]
+    spans = [str(first) if first == last else f"{first}-{last}" for first, last in zip(starts, ends, strict=True)]
+    return ",".join(spans) or "none"

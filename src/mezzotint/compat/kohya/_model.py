@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mezzotint.compat.kit.caption_templates import SENTENCES
@@ -15,16 +16,16 @@ from mezzotint.compat.kohya._rows import has_option
 from mezzotint.compat.kohya._scripts import Script
 from mezzotint.errors import did_you_mean
 
-_ENCODERS = {
+ENCODERS = {
     "sd": ("text_encoder",),
     "sdxl": ("text_encoder", "text_encoder_2"),
     "sd3": ("text_encoder", "text_encoder_2"),
     "flux": ("text_encoder",),
 }
 """The text encoders that a family can train."""
-_CONVOLUTIONS = ("denoiser/*.conv[12]", "denoiser/*samplers*.conv")
+CONVOLUTIONS = ("denoiser/*.conv[12]", "denoiser/*samplers*.conv")
 """The 3×3 convolutions of a U-Net's blocks."""
-_NETWORKS = {
+NETWORKS = {
     "sd": ("networks.lora",),
     "sdxl": ("networks.lora",),
     "sd3": ("networks.lora_sd3", "networks.lora"),
@@ -41,7 +42,7 @@ _AWAITED = {
 }
 _KINDS = {"lora": "lora", "locon": "lora", "loha": "loha", "lokr": "lokr"}
 _TIME = "time_embedding.linear_[12]"
-_PRESETS = {
+PRESETS = {
     "full": ("all", "conv_in", "conv_out", _TIME),
     "full-lin": ("all-linear", "*.proj_in", "*.proj_out", "*.conv_shortcut", _TIME),
     "attn-mlp": ("attention", "*.ff.net.*"),
@@ -141,7 +142,7 @@ def _trained_rates(draft: Draft, script: Script) -> dict[str, float]:
         rates = {"denoiser": rate}
         if trains_encoders and _trains_encoder_of_train_db(draft, script):
             flags = ("learning_rate_te",) if has_option(script, "learning_rate_te") else _TE_FLAGS
-            for part, flag in zip(_ENCODERS[script.family], flags, strict=False):
+            for part, flag in zip(ENCODERS[script.family], flags, strict=False):
                 rates[part] = rate if draft.values[flag] is None else draft.number(flag)
     for part in [part for part, value in rates.items() if value == 0]:
         del rates[part]
@@ -166,7 +167,7 @@ def _trains_encoder_of_train_db(draft: Draft, script: Script) -> bool:
 
 
 def _adapter_rates(draft: Draft, script: Script) -> dict[str, float]:
-    rate, encoders = draft.number("learning_rate"), _ENCODERS[script.family]
+    rate, encoders = draft.number("learning_rate"), ENCODERS[script.family]
     only_denoiser, only_encoders = (
         bool(draft.values[f"network_train_{part}_only"]) for part in ("unet", "text_encoder")
     )
@@ -187,7 +188,7 @@ def _set_rates(draft: Draft, script: Script, rates: dict[str, float]) -> None:
     first, *others = rates
     flags = {"denoiser": "unet_lr" if script.method == "adapter" else "learning_rate"}
     if script.method == "adapter":
-        flags |= dict.fromkeys(_ENCODERS[script.family], "text_encoder_lr")
+        flags |= dict.fromkeys(ENCODERS[script.family], "text_encoder_lr")
     elif has_option(script, "learning_rate_te"):
         flags["text_encoder"] = "learning_rate_te"
     else:
@@ -270,7 +271,7 @@ def _set_adapter(draft: Draft, script: Script, parts: list[str]) -> dict[str, An
 
 def _check_module(draft: Draft, script: Script, module: str) -> bool:
     """Whether a network of sd-scripts is supported; refuses it otherwise."""
-    ours = _NETWORKS[script.family]
+    ours = NETWORKS[script.family]
     if module in ours:
         return True
     if not module:
@@ -280,7 +281,7 @@ def _check_module(draft: Draft, script: Script, module: str) -> bool:
     elif module in _AWAITED:
         kind = module.removeprefix("networks.")
         draft.refuse("network_module", f"{module} is not supported", f"use lycoris.kohya with algo={kind}")
-    elif any(module in names for names in _NETWORKS.values()):
+    elif any(module in names for names in NETWORKS.values()):
         draft.refuse("network_module", f"{module} is for another model than {script.name}.py trains", f"use {ours[0]}")
     else:
         names = (*ours, *_LYCORIS_MODULES[:1])
@@ -311,26 +312,31 @@ def _set_size(draft: Draft, arguments: dict[str, Any]) -> None:
 def _set_layers(draft: Draft, script: Script, parts: list[str], arguments: dict[str, Any], *, is_lycoris: bool) -> None:
     """Sets the layers that get an adapter, and ranks and alphas of convolutions."""
     preset = arguments["preset"] if is_lycoris else ""
-    if preset and (preset not in _PRESETS or (script.is_flow and preset != "full")):
+    if preset and (preset not in PRESETS or (script.is_flow and preset != "full")):
         message = f"preset={preset} needs adapters of chosen blocks, which Mezzotint does not have yet"
-        draft.refuse("network_args", message, "use full" if script.is_flow else f"use {', '.join(_PRESETS)}")
+        draft.refuse("network_args", message, "use full" if script.is_flow else f"use {', '.join(PRESETS)}")
         return
     has_convolutions = not script.is_flow and (preset == "full" or (not preset and arguments["conv_dim"] is not None))
-    layers: tuple[str, ...] = (
-        ("all-linear",) if script.is_flow else ("all",) if has_convolutions else ("attention+mlp",)
-    )
-    if preset and not script.is_flow:
-        layers = _PRESETS[preset]
     chosen = [] if is_lycoris or "denoiser" not in parts else _choose_layers(draft, script, arguments)
-    targets = chosen or [f"denoiser/{layer}" for layer in layers if "denoiser" in parts]
-    encoder_layers = "attention" if preset == "attn-only" else "attention+mlp"
-    targets += [f"{part}/{encoder_layers}" for part in parts if part != "denoiser"]
+    targets = list_targets(script, parts, preset, has_convolutions=has_convolutions, chosen=chosen)
     draft.set("model.adapter.targets", targets, "network_args", *_flags_of_parts(script))
     if has_convolutions and "denoiser" in parts:
         _set_convolutions(draft, arguments, is_lycoris=is_lycoris)
     if script.is_flow and not arguments.get("split_qkv"):
         text = "queries, keys and values have an adapter each, as with split_qkv=True; in the script, they share one"
         draft.note("network_args", text)
+
+
+def list_targets(
+    script: Script, parts: Sequence[str], preset: str, *, has_convolutions: bool, chosen: Sequence[str] = ()
+) -> list[str]:
+    """`model.adapter.targets`. preset: of lycoris.kohya, "" for a network of sd-scripts. chosen: layers of the denoiser
+    instead of the usual ones."""
+    usual = "all-linear" if script.is_flow else "all" if has_convolutions else "attention+mlp"
+    layers = PRESETS[preset] if preset and not script.is_flow else (usual,)
+    encoder_layers = "attention" if preset == "attn-only" else "attention+mlp"
+    of_denoiser = chosen or [f"denoiser/{layer}" for layer in layers if "denoiser" in parts]
+    return [*of_denoiser, *(f"{part}/{encoder_layers}" for part in parts if part != "denoiser")]
 
 
 def _choose_layers(draft: Draft, script: Script, arguments: dict[str, Any]) -> list[str]:
@@ -356,7 +362,7 @@ def _set_convolutions(draft: Draft, arguments: dict[str, Any], *, is_lycoris: bo
     rank, alpha = draft.integer("network_dim") if draft.values["network_dim"] else 4, draft.number("network_alpha")
     own_rank = arguments["conv_dim"] or rank
     usual = alpha if is_lycoris else 1.0
-    patterns = (*_CONVOLUTIONS, *(("denoiser/conv_in", "denoiser/conv_out") if is_lycoris else ()))
+    patterns = (*CONVOLUTIONS, *(("denoiser/conv_in", "denoiser/conv_out") if is_lycoris else ()))
     own_alpha = (usual if arguments["conv_alpha"] is None else arguments["conv_alpha"]) or float(own_rank)
     if own_rank != rank:
         draft.set("model.adapter.rank_pattern", dict.fromkeys(patterns, own_rank), "network_args")

@@ -5,8 +5,11 @@ For SD3 and FLUX.1 the scripts have a formula of their own, and most options of 
 
 from __future__ import annotations
 
+from typing import Any
+
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kohya._scripts import Script
+from mezzotint.settings.sections.objective import ObjectiveSettings
 
 _WITHOUT_EFFECT = {
     "sd3": (
@@ -196,3 +199,40 @@ def _set_density(draft: Draft, *, sign: float) -> None:
         draft.set("objective.flow.std", draft.number("logit_std"), "logit_std")
     elif density == "mode":
         draft.set("objective.flow.mode_scale", draft.number("mode_scale"), "mode_scale")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_objective(objective: ObjectiveSettings, script: Script) -> dict[str, Any]:
+    """The options of an objective, or of the most similar one."""
+    low, high = objective.timesteps
+    if script.family == "sd3":
+        low, high = (round(1000 * sigma) for sigma in objective.flow.sigmas)
+    return {
+        "loss_type": {ours: name for name, ours in _LOSSES.items()}.get(objective.loss),
+        "multires_noise_iterations": 6 if objective.pyramid_discount else None,
+        "min_snr_gamma": objective.min_snr_gamma,
+        "scale_v_pred_loss_like_noise_pred": objective.weighting == "epsilon" or None,
+        "debiased_estimation_loss": objective.weighting == "debiased" or None,
+        "min_timestep": low or None,
+        "max_timestep": high if high < 1000 else None,
+        **(_write_levels(objective, script) if script.is_flow else {}),
+    }
+
+
+def _write_levels(objective: ObjectiveSettings, script: Script) -> dict[str, Any]:
+    flow = objective.flow
+    scheme = {"logit-normal": "logit_normal", "mode": "mode", "uniform": "uniform"}.get(flow.density, "logit_normal")
+    scheme = {"sigma-sqrt": "sigma_sqrt", "cosmap": "cosmap"}.get(objective.weighting, scheme)
+    shift = flow.shift if isinstance(flow.shift, float) else None
+    values: dict[str, Any] = {"weighting_scheme": scheme, "logit_mean": flow.mean, "logit_std": flow.std}
+    if script.family == "sd3":
+        return values | {"training_shift": shift or 3.0}
+    values |= {"model_prediction_type": "raw", "discrete_flow_shift": shift, "logit_mean": -flow.mean}
+    if flow.grid == "table" and flow.shift not in ("auto", "resolution"):
+        return values | {"timestep_sampling": "sigma"}
+    is_normal = flow.density == "logit-normal" and not flow.mean
+    sampling = flow.density if flow.density in ("uniform", "sigmoid") and shift == 1.0 else "shift"
+    scale = flow.std if is_normal else flow.sigmoid_scale
+    return values | {"timestep_sampling": sampling if shift else "flux_shift", "sigmoid_scale": scale}

@@ -6,7 +6,7 @@ from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.key_values import read_literals
-from mezzotint.compat.kit.updates import ADAFACTOR, set_adafactor, set_library, set_schedule
+from mezzotint.compat.kit.updates import ADAFACTOR, ADAFACTOR_CLASS, set_adafactor, set_library, set_schedule
 from mezzotint.compat.kohya._rows import has_option
 from mezzotint.compat.kohya._scripts import Script
 from mezzotint.errors import did_you_mean
@@ -34,7 +34,7 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "DAdaptSGD": ("pytorch_optimizer.DAdaptSGD",
                   {"momentum": 0.0, "weight_decay": 0.0, "d0": 1e-6, "growth_rate": None}),
     "Prodigy": ("prodigy", _PRODIGY),
-    "Adafactor": ("pytorch_optimizer.AdaFactor", ADAFACTOR),
+    "Adafactor": (ADAFACTOR_CLASS, ADAFACTOR),
 }  # fmt: skip
 """Mezzotint's kind or class, and the arguments with their defaults, by sd-scripts' name."""
 _AWAITED = {
@@ -49,6 +49,8 @@ _AWAITED = {
     "SGDNesterov8bit": "SGD in 8 bits",
 }
 _OURS = {"decouple": "weight_decouple", "use_bias_correction": "bias_correction", "beta3": "d_beta"}
+_SIMILAR = {"adamw-8bit": "adamw-8bit-or-adamw", "adafactor": ADAFACTOR_CLASS}
+"""Kinds that are written as a similar one."""
 _ADAPTIVE = ("DAdaptAdam", "DAdaptLion", "DAdaptSGD", "Prodigy")
 
 
@@ -95,6 +97,24 @@ def _set_optimizer(draft: Draft) -> str:
     options = {key: value for key, value in values.items() if value is not None}
     set_library(draft, flag, target, decay, options)
     return name
+
+
+def write_optimizer(rule: Any) -> tuple[str, list[str]]:
+    """The name of an optimizer in sd-scripts, or of the most similar one, and its arguments that are not defaults."""
+    ours: dict[str, Any] = rule.model_dump() | getattr(rule, "options", {})
+    kind = ours.get("class_name") or _SIMILAR.get(rule.kind, rule.kind)
+    name = next((name for name, (target, _) in OPTIMIZERS.items() if target == kind), "AdamW")
+    if rule.kind == "adafactor":
+        ours |= {"eps2": rule.eps, "decay_rate": rule.beta2_decay, "clip_threshold": rule.clip_update}
+        ours["relative_step"] = False
+    if name == "Adafactor":
+        ours["eps"] = (ours.get("eps1", 1e-30), ours.get("eps2", 1e-3))
+    arguments = []
+    for key, default in OPTIMIZERS[name][1].items():
+        value = ours.get(_OURS.get(key, key), default)
+        value = tuple(value) if isinstance(default, tuple) else value
+        arguments += [f"{key}={value}"] if value != default else []
+    return name, arguments
 
 
 def _find_name(draft: Draft) -> tuple[str, str]:

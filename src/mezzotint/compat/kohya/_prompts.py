@@ -13,6 +13,7 @@ from mezzotint.compat.kohya._data_rows import SAMPLERS
 from mezzotint.compat.kohya._scripts import Script
 from mezzotint.errors import RecipeError
 from mezzotint.sampling import prompt_file
+from mezzotint.settings.sections.sample import SampleSettings
 
 _SIDE = 512
 _LEAST_SIDE = 64
@@ -141,3 +142,28 @@ def _note_unused(draft: Draft, script: Script, prompts: list[SamplePrompt], flag
         draft.note(flag, "guidance_scale (--g) is for FLUX.1")
     if not script.is_flow and any(_WEIGHTED.search(prompt.text) for prompt in prompts):
         draft.note(flag, "brackets and weights such as (word:1.2) are read as text")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def find_sampler(solver: str) -> str | None:
+    """The scripts' name of a solver."""
+    return next((name for name, ours in SAMPLERS.items() if ours == solver), None)
+
+
+def write_lines(sample: SampleSettings, script: Script, side: int) -> list[str]:
+    """Each prompt with its options, but not those that a line cannot have. side: of images whose size is not set."""
+    width, height = sample.size or (side, side)
+    options = {
+        "n": _one_line(sample.negative_prompt) or None, "w": width, "h": height,
+        "d": sample.seed if sample.seed >= 0 else None, "s": sample.steps,
+        ("g" if script.family == "flux" else "l"): f"{sample.guidance[0]:g}",
+        "ss": find_sampler(sample.solver) if script.family != "flux" else None,
+    }  # fmt: skip
+    end = "".join(f" --{name} {value}" for name, value in options.items() if value is not None)
+    return [text + end for text in map(_one_line, sample.prompts) if text and not text.startswith(("#", "--"))]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace(" --", " -")

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+from typing import Any
+
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kit.run_files import set_exports, set_folder, set_length, set_logs, set_precision, set_resume
+from mezzotint.compat.kit.run_files import (
+    set_exports,
+    set_folder,
+    set_length,
+    set_logs,
+    set_precision,
+    set_resume,
+    split_intervals,
+)
 from mezzotint.compat.kohya._rows import has_option
 from mezzotint.compat.kohya._scripts import Script
+from mezzotint.settings.recipe import Recipe
 
 _SAVED = {"float": "fp32", "fp16": "fp16", "bf16": "bf16"}
 _PROJECTS = {"adapter": "network_train", "weights": "finetuning", "embeddings": "textual_inversion"}
@@ -90,12 +102,51 @@ def _set_validation(draft: Draft) -> None:
     if not draft.check_bounds("validation_split") or not share:
         return
     draft.set("data.holdout.fraction", share, "validation_split")
+    set_validation_interval(draft, "validation_split")
+    set_held_out_images(draft)
+
+
+def set_validation_interval(draft: Draft, flag: str) -> None:
+    """Sets when held-out images are measured. flag: what holds them out."""
     units = {"validate_every_n_steps": "steps", "validate_every_n_epochs": "epochs"}
     interval = next((flag for flag in units if draft.values[flag] is not None), "validate_every_n_epochs")
     if draft.check_bounds(interval):
-        draft.set(
-            "run.validation.every", f"{draft.values[interval] or 1} {units[interval]}", interval, "validation_split"
-        )
+        draft.set("run.validation.every", f"{draft.values[interval] or 1} {units[interval]}", interval, flag)
+
+
+def set_held_out_images(draft: Draft) -> None:
+    """Sets the number of held-out images if it is given."""
     if draft.values["max_validation_steps"] is not None and draft.check_bounds("max_validation_steps"):
         images = draft.integer("max_validation_steps") * draft.integer("train_batch_size")
         draft.set("data.holdout.max_samples", images, "max_validation_steps", "train_batch_size")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_run(recipe: Recipe, script: Script) -> dict[str, Any]:
+    """The options of a run: its files, logs and validation."""
+    run = recipe.run
+    return {
+        **_write_files(recipe, script),
+        "ddp_timeout": run.timeout_seconds // 60 if run.timeout_seconds % 60 == 0 else None,
+        "resume": None,
+        **split_intervals("validate_every_n", (run.validation.every,) if recipe.data.holdout.fraction else ()),
+    }
+
+
+def _write_files(recipe: Recipe, script: Script) -> dict[str, Any]:
+    run, export = recipe.run, recipe.run.export
+    folder = PurePosixPath(run.folder or f"runs/{run.name}")
+    is_online, is_file = run.wandb.mode == "online", script.method != "weights" or export.single_file
+    return {
+        "output_dir": str(folder.parent),
+        "output_name": run.name,
+        **split_intervals("save_every_n", export.every or run.save.every),
+        "save_state": bool(run.save.every) or None,
+        "save_precision": {ours: word for word, ours in _SAVED.items()}[export.dtype],
+        "save_model_as": "safetensors" if is_file else "diffusers_safetensors",
+        "logging_dir": f"{folder}/logs" if run.tensorboard else None,
+        "log_with": ("all" if run.tensorboard else "wandb") if is_online else None,
+        "log_tracker_name": run.wandb.project if is_online else None,
+    }

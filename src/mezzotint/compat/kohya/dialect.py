@@ -10,6 +10,7 @@ from mezzotint.compat.kit.dialect import Dialect, Draft
 from mezzotint.compat.kohya import _command, _datasets, _model, _objective, _optim, _prompts, _run
 from mezzotint.compat.kohya._rows import ROWS, has_option
 from mezzotint.compat.kohya._scripts import OTHER_SCRIPTS, SCRIPTS, Script
+from mezzotint.compat.kohya._writing import WRITING
 
 
 def compute(draft: Draft) -> None:
@@ -52,4 +53,5 @@ DIALECT = Dialect(
     config="config_file",
     flat_config=True,
     expand=_command.parse_command,
+    write=WRITING,
 )

@@ -24,7 +24,7 @@ _TRANSLATE = (
     AS,
     Option("--to=NAME", "the trainer whose file or command line is printed for a recipe, as in `--as`; notes go to the "
            "error stream"),
-    Option("--out=FILE", "with --to, the file to write, instead of printing it"),
+    Option("--out=FILE", "with --to, the file to write instead of printing it; the folder, if there are several"),
     _PROCESSES,
     REPLACE,
 )
