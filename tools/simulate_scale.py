@@ -46,7 +46,8 @@ from mezzotint.data.schedule.columns import plan_columns
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared.processes import Processes
-from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
+from mezzotint.settings.sections.data import DataSettings
+from mezzotint.settings.sections.holdout import HoldoutSettings
 from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks.cache import inventory
 

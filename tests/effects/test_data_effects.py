@@ -26,7 +26,8 @@ from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import batch_latents
-from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
+from mezzotint.settings.sections.data import DataSettings
+from mezzotint.settings.sections.holdout import HoldoutSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks import holding
 from mezzotint.weights.folder import state

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import simulate_scale
-from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue import sharing
 from mezzotint.data.schedule import plan as timeline
 from mezzotint.tasks.cache import inventory
 
@@ -81,7 +81,7 @@ def test_widened_rows_are_distinct_samples(tmp_path: Path) -> None:
     assert len(catalogue) == 23 == len(np.unique(catalogue.key_hash)) == len(np.unique(catalogue.digest, axis=0))
     assert [catalogue.captions(row) for row in (4, 5, 22)] == [("image 4",), ("image 0",), ("image 2",)]
     assert catalogue.path(7).is_file()
-    assert catalogues.at_address(catalogues.to_address(catalogue), settings) is not None
+    assert sharing.at_address(sharing.to_address(catalogue), settings) is not None
 
 
 def test_growth_exponent_is_computed_from_two_sizes() -> None:

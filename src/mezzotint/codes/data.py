@@ -69,7 +69,7 @@ CODES: dict[str, str] = {
     "E1293": "The package that resizes images as OpenCV does is not installed.",
     "E1294": "Samples and condition images (`data.conditions`) do not pair up.\n"
     "A condition image has the name of its sample, with any extension, in the same subfolder or in none. Two images of "
-    "one name, and samples without one, are errors; `optional: true` allows the latter.",
+    "one name are an error, and so are samples without one; `optional: true` allows samples without one.",
     "E1295": "A condition image has another shape than its sample.\n"
     "It is cropped like its sample, so both need the same aspect ratio, give or take a pixel; sizes may differ.",
     "E1296": "The model and `data.conditions` do not go together.\n"

@@ -156,7 +156,8 @@ def predict_for_sampling(
     if guidance is not None:
         framed = replace(framed, guidance=torch.full((count,), guidance, device=device))
     # a learned variance is not used
-    condition = replace(family.condition(text, None, framed), images=images)
+    condition = family.condition(text, None, framed)
+    condition = replace(condition, images=images) if images else condition
     return family.predict(noised, condition)[:, : model_input.shape[1]]
 
 

@@ -153,5 +153,5 @@ def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence
 
 
 def _kind(request: Request) -> tuple[object, ...]:
-    given = request.first_frame is None, tuple(request.images)
-    return request.size, request.steps, request.guidance, request.solver, given
+    images = request.first_frame is None, tuple(request.images)
+    return request.size, request.steps, request.guidance, request.solver, images

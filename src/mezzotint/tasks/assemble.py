@@ -22,7 +22,7 @@ from mezzotint.data.cache import carried
 from mezzotint.data.cache.entries import OF_FILES, LatentCache, TextCache, is_cache
 from mezzotint.data.cache.entries import Caches as Caches
 from mezzotint.data.catalogue import catalogue as catalogues
-from mezzotint.data.catalogue import requirements
+from mezzotint.data.catalogue import requirements, sharing
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.loader import Loader, RankShare
@@ -34,7 +34,6 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.masking import LossMask
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
-from mezzotint.families.shared import learned_tokens as words_of_model
 from mezzotint.runtimes.base import Runtime, compile_blocks, raise_compile_error, recompute_blocks, set_memory_format
 from mezzotint.runtimes.shared.offload import Offload
 from mezzotint.settings.base import with_values
@@ -42,11 +41,12 @@ from mezzotint.settings.families.base import family_spec
 from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.resolved import Resolved
-from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
+from mezzotint.settings.sections.data import DataSettings
+from mezzotint.settings.sections.holdout import HoldoutSettings
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.settings.sections.tokens import PART
-from mezzotint.tasks import holding
+from mezzotint.tasks import holding, selection
 from mezzotint.training import rates
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.loop import RunHost, Trainer
@@ -55,7 +55,7 @@ from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, set_gradient_dtype
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainable import UpdateCheck, select_trained_parameters
+from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.update import Update
 from mezzotint.training.whole_batches import resolve_padded_size
 from mezzotint.weights.files import fingerprint, learned_tokens
@@ -158,9 +158,9 @@ def _index(
     if runtime.is_first:
         catalogue = catalogues.build(settings, index, progress=progress)
     runtime.barrier()
-    address = runtime.share(catalogues.to_address(catalogue) if runtime.is_first else "")
+    address = runtime.share(sharing.to_address(catalogue) if runtime.is_first else "")
     if not runtime.is_first:
-        catalogue = catalogues.at_address(address, settings) or catalogues.build(settings, index)
+        catalogue = sharing.at_address(address, settings) or catalogues.build(settings, index)
     _require_same_data(runtime, catalogue)
     return catalogue
 
@@ -317,7 +317,7 @@ def open_model(
     # 1. Load each part in its final type and onto its final device, to avoid a second copy.
     family = _load(resolved, files, runtime, needed_parts(recipe) if parts is None else parts)
     # 2. Choose what is trained before any cast: learned tokens, and adapters from weights, start from the file.
-    trained, adapter = select_trained(recipe, files, family, values=runtime.has_values)
+    trained, adapter = selection.select_trained(recipe, files, family, values=runtime.has_values)
     # 3. Cast what is frozen, before blocks are wrapped or offloaded.
     cast_frozen(recipe, family, trained, precision)
     optim = optimizer_settings(recipe, family, trained)
@@ -404,53 +404,6 @@ def _arrange(
         recompute_blocks(blocks, recipe.run.gradient_checkpointing) if recipe.run.gradient_checkpointing.enabled else 0,
         compiled,
     )
-
-
-def require_trainable(recipe: Recipe, files: ModelFiles) -> None:
-    """Raises WeightsError E1220 and E1221 for a model that the recipe does not allow to train, RecipeError E1296 if its
-    condition images are not those that the model takes."""
-    files.require_trainable()
-    given, taken = recipe.data.condition_names, files.condition_names
-    if given == taken:
-        return
-    if not taken:
-        edit = "" if "task" in files.spec.refuses else ", or set model.task=edit"
-        message = f"data.conditions: {files.root} generates from text alone; leave them out{edit}"
-        raise RecipeError(message, code="E1296")
-    needed = ", ".join(f"data.conditions.{name}.folder=FOLDER" for name in taken)
-    problem = f"data.conditions has {', '.join(given)}" if given else "the recipe has no data.conditions"
-    raise RecipeError(
-        f"{files.root} edits images, and {problem}; write {needed}, the images before the edits", code="E1296"
-    )
-
-
-def select_trained(
-    recipe: Recipe, files: ModelFiles, family: ModelFamily, *, values: bool = True
-) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
-    """Freezes everything except what the recipe trains: the model's weights, or those of an adapter on it. Returns
-    parameters by name. values: see `TrainedAdapter.put_on`. Raises what `select_trained_parameters` and
-    `TrainedAdapter` raise, RecipeError E1022 and E1023 for patterns of `optim.part_lr`, and what
-    `require_trainable` raises."""
-    require_trainable(recipe, files)
-    words_of_model.add_to(family, recipe.model)
-    trainable = (*files.spec.trainable, *((PART,) if files.spec.supports_learned_tokens else ()))
-    trained = select_trained_parameters(family.parts(), recipe.model, trainable)
-    if not recipe.model.has_adapter:
-        return _without_frozen(trained, rates.find_frozen(rates.names_to_match(trained), recipe.optim)), None
-    adapter, token_prefix = TrainedAdapter.of(recipe.model, files), f"{PART}/"
-    tokens = {name: parameter for name, parameter in trained.items() if name.startswith(token_prefix)}
-    layers = rates.names_of_layers(adapter.layers)
-    frozen = rates.find_frozen(layers | rates.names_to_match(tokens), recipe.optim)
-    adapter.leave_out(frozen & layers.keys())
-    factors = adapter.put_on(family.parts(), recipe.run.seed, values=values)
-    return factors | _without_frozen(tokens, frozen), adapter
-
-
-def _without_frozen(trained: Mapping[str, nn.Parameter], frozen: Collection[str]) -> dict[str, nn.Parameter]:
-    """Freezes some of the trained parameters, and returns the others."""
-    for name in frozen & trained.keys():
-        trained[name].requires_grad_(False)
-    return {name: parameter for name, parameter in trained.items() if name not in frozen}
 
 
 def cast_frozen(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], precision: Precision) -> None:

@@ -18,7 +18,8 @@ from mezzotint.data.catalogue import catalogue
 from mezzotint.data.catalogue.catalogue import Catalogue, at_address, build, to_address
 from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.media import decoding
-from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
+from mezzotint.settings.sections.data import DataSettings
+from mezzotint.settings.sections.holdout import HoldoutSettings
 from support.data_sets import small_of as settings_of
 from support.image_catalogues import Looks, error_of, indexes_in
 

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue import sharing
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.settings.sections.data import DataSettings
 from support.messages import refused
@@ -115,7 +116,7 @@ def test_fingerprint_depends_on_the_images(pairs: Path) -> None:
 
 def test_another_process_opens_the_same_pairs(pairs: Path) -> None:
     catalogue = build(pairs)
-    opened = catalogues.at_address(catalogues.to_address(catalogue), settings(pairs))
+    opened = sharing.at_address(sharing.to_address(catalogue), settings(pairs))
     assert opened is not None
     assert opened.fingerprint == catalogue.fingerprint
     assert names_of(opened) == names_of(catalogue)

@@ -1,8 +1,6 @@
 """A dialect: a table with one row for each option of another trainer, and a function for settings that depend on
 several options. `Dialect.translate` turns a foreign command line into a tree of Mezzotint's settings, the flag that
-each of them comes from, and a note for everything that is dropped or changed. The rest of the program is independent of
-the dialect.
-"""
+each of them comes from, and a note for everything that is dropped or changed."""
 
 from __future__ import annotations
 

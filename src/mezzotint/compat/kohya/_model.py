@@ -67,9 +67,9 @@ def set_model(draft: Draft, script: Script) -> None:
     _set_rates(draft, script, rates)
     if has_option(script, "block_lr") and draft.text("block_lr"):
         _set_block_rates(draft, rates.get("denoiser"))
-    given = [name for name in _block_rates.ARGUMENTS if arguments.get(name) is not None]
-    if given:
-        _set_block_weights(draft, script, rates, arguments, given[0])
+    weights = [name for name in _block_rates.ARGUMENTS if arguments.get(name) is not None]
+    if weights:
+        _set_block_weights(draft, script, rates, arguments, weights[0])
 
 
 def _set_files(draft: Draft, script: Script) -> None:

@@ -75,8 +75,9 @@ def _set_configurations(draft: Draft, script: TrainingScript, model: str) -> Non
     """Sets the folder with the configurations and tokenizers of a single file: the published model's, by its hub id."""
     flag = {"wan": "task", "z-image": "dit"}.get(script.family, "model_version")
     versions = _CONFIGURATIONS[script.family]
-    given = draft.text(flag) or next(iter(versions))
-    version = ("turbo" if _is_turbo(model) else "base") if script.family == "z-image" else given
+    version = draft.text(flag) or next(iter(versions))
+    if script.family == "z-image":
+        version = "turbo" if _is_turbo(model) else "base"
     if (name := versions.get(version)) is not None:
         draft.set("model.config", name, flag)
         text = f"a single file has no configurations and tokenizers: those of {name} in the local hub cache are used"
@@ -113,8 +114,8 @@ def _check_version(draft: Draft, script: TrainingScript) -> None:
     elif versions[version]:
         supported = [name for name, feature in versions.items() if not feature]
         message = f"{version} needs {versions[version]}, which Mezzotint does not have yet"
-        given = "" if draft.is_given("model_version") else "; it is the script's default"
-        draft.refuse("model_version", message + given, f"write one of {', '.join(supported)}")
+        origin = "" if draft.is_given("model_version") else "; it is the script's default"
+        draft.refuse("model_version", message + origin, f"write one of {', '.join(supported)}")
     elif version in _DISTILLED:
         draft.set("model.flux2.distilled", True, "model_version")
         draft.note("model_version", f"{version} is a distilled model; training destroys its sampling in 4 steps")

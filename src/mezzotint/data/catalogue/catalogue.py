@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import math
 import os
 import zlib
@@ -38,8 +37,10 @@ from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
 from mezzotint.settings.base import with_values
 from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.sections import condition_sets
 from mezzotint.settings.sections.clips import ClipsSettings
-from mezzotint.settings.sections.data import DataSettings, HoldoutSettings, ImageSet
+from mezzotint.settings.sections.data import DataSettings, ImageSet
+from mezzotint.settings.sections.holdout import HoldoutSettings
 from mezzotint.settings.sections.sets import SetSettings
 from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
@@ -332,18 +333,18 @@ def build(
                 catalogue = Catalogue.open(index, roots)
                 _prune(parent, index)
     _check(catalogue, settings)
-    catalogue = replace(catalogue, sets=_sets_of(settings))
+    catalogue = replace(catalogue, sets=sets_of(settings))
     catalogue = _with_stills(catalogue, settings, folder, workers, progress)
     if not settings.condition_names:
         return catalogue
     images = {
-        name: build(conditions.images_settings(settings, name), folder, workers=workers, progress=progress)
+        name: build(condition_sets.images_settings(settings, name), folder, workers=workers, progress=progress)
         for name in settings.condition_names
     }
-    return _with_conditions(catalogue, images, settings)
+    return with_conditions(catalogue, images, settings)
 
 
-def _with_conditions(catalogue: Catalogue, images: Mapping[str, Catalogue], settings: DataSettings) -> Catalogue:
+def with_conditions(catalogue: Catalogue, images: Mapping[str, Catalogue], settings: DataSettings) -> Catalogue:
     """Adds condition images. images: by name."""
     paired = {name: conditions.pair(catalogue, of_name, settings, name) for name, of_name in images.items()}
     fingerprint = conditions.fingerprint_with(catalogue.fingerprint, paired)
@@ -390,43 +391,9 @@ def _reopen(
     return replace(opened, fingerprint=fingerprint)
 
 
-def _sets_of(settings: DataSettings) -> tuple[ImageSet, ...]:
+def sets_of(settings: DataSettings) -> tuple[ImageSet, ...]:
+    """`Catalogue.sets` of a recipe."""
     return settings.image_sets() if settings.sets or settings.prior.path else ()
-
-
-def to_address(catalogue: Catalogue) -> str:
-    """The address with which another process opens the catalogue, as ASCII."""
-    joined_images = to_address(catalogue.joined_images) if catalogue.joined_images is not None else ""
-    sizes = [(size.width, size.height) for size in catalogue.sizes]
-    roots = list(map(os.fspath, catalogue.roots))
-    of_conditions = {name: to_address(paired.images) for name, paired in catalogue.conditions.items()}
-    beside = joined_images, sizes, of_conditions
-    return json.dumps([os.fspath(catalogue.folder), roots, catalogue.fingerprint, *beside])
-
-
-def at_address(address: str, settings: DataSettings) -> Catalogue | None:
-    """Opens the data set of these settings that another process has indexed. None if its index is not on this machine,
-    or if one of 64 files, spread over all, differs on this machine: this process must then index it itself."""
-    folder, roots, fingerprint, stills_address, sizes, of_conditions = json.loads(address)
-    images = {
-        name: at_address(of_name, conditions.images_settings(settings, name)) for name, of_name in of_conditions.items()
-    }
-    joined_images = at_address(stills_address, joined_images_settings(settings)) if stills_address else None
-    try:
-        catalogue = Catalogue.open(Path(folder), [Path(root) for root in roots])
-    except (FileNotFoundError, DamagedColumns):
-        return None
-    known = {name: of_name for name, of_name in images.items() if of_name is not None}
-    is_complete = bool(stills_address) == (joined_images is not None) and len(known) == len(images)
-    if not is_complete or not all(map(catalogue.is_as_indexed, _spread(len(catalogue), 64))):
-        return None
-    sizes = tuple(Size(width, height) for width, height in sizes)
-    catalogue = replace(catalogue, joined_images=joined_images, sizes=sizes, sets=_sets_of(settings))
-    return replace(_with_conditions(catalogue, known, settings) if known else catalogue, fingerprint=fingerprint)
-
-
-def _spread(count: int, at_most: int) -> list[int]:
-    return sorted({count * i // at_most for i in range(at_most)}) if count else []
 
 
 def _open_valid(index: Path, roots: Sequence[Path]) -> Catalogue | None:

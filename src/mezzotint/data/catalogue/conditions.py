@@ -7,18 +7,14 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.errors import DatasetError
-from mezzotint.settings.base import with_values
 from mezzotint.settings.counting import format_count, format_names
-from mezzotint.settings.sections.captions import CaptionSettings
 from mezzotint.settings.sections.data import DataSettings
-from mezzotint.settings.sections.sets import SetSettings
-from mezzotint.settings.sections.subjects import MaskSettings, PriorSettings
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
@@ -31,22 +27,6 @@ class PairedImages:
 
     images: Catalogue
     rows: NDArray[np.int32]
-
-
-def images_settings(settings: DataSettings, name: str) -> DataSettings:
-    """The section for the images of a condition: every image of its folders, or of its column."""
-    sets = settings.image_sets()
-    plain: dict[str, Any] = {
-        "path": None, "sets": (), "conditions": {}, "condition_dropout": 0.0, "repeats": 1.0,
-        "small_images": "upscale", "prior": PriorSettings(), "mask": MaskSettings(),
-        "captions": CaptionSettings(missing="empty"),
-    }  # fmt: skip
-    folders = [one.settings.conditions[name].folder for one in sets]
-    if all(folder is not None for folder in folders):
-        paths = tuple(SetSettings(path=folder) for folder in folders if folder is not None)
-        return with_values(settings, {**plain, "format": "image-folder", "sets": paths})
-    paths = tuple(SetSettings(path=path) for one in sets if (path := one.settings.path) is not None)
-    return with_values(settings, {**plain, "sets": paths, "columns.image": name})
 
 
 def pair(catalogue: Catalogue, images: Catalogue, settings: DataSettings, name: str) -> PairedImages:

@@ -6,6 +6,7 @@ from mezzotint.settings.formats.base import NO_CAPTION_SOURCE, NO_PARTS, Fixed, 
 
 SPEC = FormatSpec(
     has_own_paths=True,
+    own_conditions=True,
     own_masks="members KEY.mask.png of its shards",
     fixed=(
         NO_PARTS,

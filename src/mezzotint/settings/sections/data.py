@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BeforeValidator,
     Field,
     PositiveFloat,
     PositiveInt,
     ValidationError,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -23,7 +21,6 @@ from pydantic import (
 from mezzotint.settings.base import (
     ALLOW,
     FREE,
-    DataPath,
     PublishedPath,
     Section,
     Share,
@@ -32,6 +29,7 @@ from mezzotint.settings.base import (
 from mezzotint.settings.counting import nearest_multiples
 from mezzotint.settings.formats import base as formats
 from mezzotint.settings.formats.base import FormatSpec, format_spec
+from mezzotint.settings.sections import condition_sets
 from mezzotint.settings.sections.buckets import TABLES as TABLES
 from mezzotint.settings.sections.buckets import BucketSettings as BucketSettings
 from mezzotint.settings.sections.cache import CacheSettings as CacheSettings
@@ -39,49 +37,9 @@ from mezzotint.settings.sections.captions import CaptionSettings as CaptionSetti
 from mezzotint.settings.sections.captions import ColumnSettings as ColumnSettings
 from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.settings.sections.conditions import Conditions
+from mezzotint.settings.sections.holdout import HoldoutSettings
 from mezzotint.settings.sections.sets import BatchSize, Crop, Factor, Resolutions, SetSettings
 from mezzotint.settings.sections.subjects import Folder, MaskSettings, PriorSettings, RatingSettings
-
-
-def _name_single_folder(value: Any) -> Any:
-    """A single folder is named `val`."""
-    return {"val": value} if isinstance(value, (str, Path)) else value
-
-
-HeldOutFolders = Annotated[
-    dict[str, DataPath],
-    BeforeValidator(_name_single_folder),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}),
-]
-"""Folders by name; a single folder is named `val`."""
-
-_TAKEN = frozenset({"loss", "all", "train"})
-
-
-class HoldoutSettings(Section):
-    """Images that are never trained and measure the loss on data the model has not seen."""
-
-    fraction: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
-    """The fraction of images held out: ⌈fraction · n⌉ of n images, chosen by address, so every start holds out the same
-    ones."""
-
-    max_samples: Annotated[PositiveInt, ALLOW] = 64
-    """The largest number of images held out, whatever the fraction. Also the largest number measured of each folder of
-    `data.holdout.path` and for `val/train`, drawn by address."""
-
-    path: Annotated[HeldOutFolders, FREE] = Field(default_factory=dict)
-    """Folders of images that are measured and never trained, in the format of the data set: one folder, which is named
-    `val`, or several by name, such as {faces: FOLDER, places: FOLDER}. Each is logged as `val/NAME`."""
-
-    @field_validator("path")
-    @classmethod
-    def _check_names(cls, value: dict[str, Path]) -> dict[str, Path]:
-        for name in value:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}", name):
-                raise ValueError(f"the name of a held-out set has only letters, digits, - and _, got {name!r}")
-            if name in _TAKEN or name.endswith("_shadow"):
-                raise ValueError(f"{name!r} is a reserved name in the logs; give the set another name")
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +289,7 @@ class DataSettings(Section):
                 self.crop, self.small_images, clips=self.format if self.has_clips else ""
             )
         yield from self._prior_contradictions()
-        yield from self._condition_contradictions()
+        yield from condition_sets.contradictions(self)
         if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
             yield (
                 f"data.antialias=false does not work with data.resize={self.resize}; set data.resize to bicubic, "
@@ -387,26 +345,6 @@ class DataSettings(Section):
         if self.prior.path is not None:
             named = (*named, SetSettings(path=self.prior.path, class_images=True, repeats=1.0))
         return tuple(ImageSet(one.over(self), one.weight, one.class_images) for one in named)
-
-    def _condition_contradictions(self) -> Iterator[str]:
-        """Conditions of samples that have none, and sets with other conditions."""
-        names = {tuple(one.settings.conditions) for one in self.image_sets()}
-        if len(names) > 1:
-            yield (
-                f"data.sets have other condition images ({'; '.join(', '.join(some) or 'none' for some in names)}); "
-                "give all of them the same names, with optional=true for those that some samples lack"
-            )
-        if self.condition_dropout and not any(names):
-            yield "data.condition_dropout has no effect without data.conditions; leave it out"
-        if not any(names):
-            return
-        if self.has_class_images:
-            yield "data.conditions and class images (data.prior) do not go together; leave out one of them"
-        if self.has_clips or format_spec(self.format).is_encoded:
-            yield f"data.conditions need images, and data.format={self.format} has none; leave them out"
-        is_own = any(one.folder is None for each in self.image_sets() for one in each.settings.conditions.values())
-        if is_own and self.format not in ("metadata", "webdataset"):
-            yield f"data.conditions need a folder with data.format={self.format}; write data.conditions.NAME.folder"
 
     def _about_sets(self) -> Iterator[str]:
         if self.path is not None:

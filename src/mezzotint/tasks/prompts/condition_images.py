@@ -40,16 +40,16 @@ def with_images(
     """The requests with their condition images. numbers: of each request's prompt. encoder: returns a family with its
     autoencoder, called for images that are not `known`, which are added to it. Raises RecipeError E1091 for an image
     that cannot be read, E1296 for fewer images than prompts."""
-    wanted = [
+    keys = [
         {name: (name, _file_of(name, files, number), request.size) for name, files in recipe.sample.conditions.items()}
         for request, number in zip(requests, numbers, strict=True)
     ]
-    for key in dict.fromkeys(key for one in wanted for key in one.values()):
+    for key in dict.fromkeys(key for one in keys for key in one.values()):
         if key not in known:
             known[key] = _encode(*key, recipe, encoder())
     return [
         replace(request, images={name: known[key] for name, key in one.items()})
-        for request, one in zip(requests, wanted, strict=True)
+        for request, one in zip(requests, keys, strict=True)
     ]
 
 

@@ -3,16 +3,18 @@ is downloaded."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from mezzotint import outside
 from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
 from mezzotint.settings import weights_formats
 from mezzotint.settings.base import with_values
 from mezzotint.settings.reading.read import Reading, resolve_path
-from mezzotint.weights.folder.hub_cache import cache_root, cached_folder
 
 _ID = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(@(?P<revision>[\w./-]+))?")
 
@@ -56,3 +58,21 @@ def _folder_of(path: Path, base_folder: Path | None, *, insist: bool, extra: str
             code="E1401",
         )
     return folder
+
+
+def cached_folder(name: str, revision: str) -> Path | None:
+    """The cache folder of a revision (a branch, a tag, a commit) of a model, or None."""
+    root = cache_root() / f"models--{name.replace('/', '--')}"
+    reference = root / "refs" / revision
+    commit = outside.read_text(reference).strip() if reference.is_file() else revision
+    folder = root / "snapshots" / commit
+    return folder if commit and folder.is_dir() else None
+
+
+def cache_root(environ: Mapping[str, str] | None = None) -> Path:
+    """The cache folder of the hub's programs."""
+    variables = os.environ if environ is None else environ
+    if variables.get("HF_HUB_CACHE"):
+        return Path(variables["HF_HUB_CACHE"]).expanduser()
+    home = variables.get("HF_HOME") or Path(variables.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(home).expanduser() / "hub"

@@ -20,7 +20,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.resolved import Resolved, has_open_gradient_dtype
-from mezzotint.tasks import assemble, describe
+from mezzotint.tasks import assemble, describe, selection
 from mezzotint.tasks.cache import cache, carrying, class_images
 from mezzotint.tasks.check import fitting, room
 from mezzotint.tasks.check.estimates import bucket_rows, largest_batches
@@ -71,7 +71,7 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         dataset = _open_dataset(recipe, runtime, live)
         resolved = replace(_resolve(settled, dataset, recorded, runtime, live.say), code=start.code.describe_sources())
         files = assemble.open_files(recipe)
-        assemble.require_trainable(recipe, files)  # before anything is encoded
+        selection.require_trainable(recipe, files)  # before anything is encoded
         identity = _identity(resolved, dataset, files, runtime)
         restored, changes = _compare(start, resolved, checkpoint, identity)
         _refuse_early(resolved, files, folder, runtime)

@@ -1,0 +1,64 @@
+"""What a recipe trains of a model, and whether it may."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from torch import nn
+
+from mezzotint.adapters.trained import TrainedAdapter
+from mezzotint.errors import RecipeError
+from mezzotint.families.base import ModelFamily
+from mezzotint.families.shared import learned_tokens as words_of_model
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.tokens import PART
+from mezzotint.training import rates
+from mezzotint.training.trainable import select_trained_parameters
+from mezzotint.weights.model_files import ModelFiles
+
+
+def require_trainable(recipe: Recipe, files: ModelFiles) -> None:
+    """Raises WeightsError E1220 and E1221 for a model that the recipe does not allow to train, RecipeError E1296 if its
+    condition images are not those that the model takes."""
+    files.require_trainable()
+    given, taken = recipe.data.condition_names, files.condition_names
+    if given == taken:
+        return
+    if not taken:
+        edit = "" if "task" in files.spec.refuses else ", or set model.task=edit"
+        message = f"data.conditions: {files.root} generates from text alone; leave them out{edit}"
+        raise RecipeError(message, code="E1296")
+    needed = ", ".join(f"data.conditions.{name}.folder=FOLDER" for name in taken)
+    problem = f"data.conditions has {', '.join(given)}" if given else "the recipe has no data.conditions"
+    raise RecipeError(
+        f"{files.root} edits images, and {problem}; write {needed}, the images before the edits", code="E1296"
+    )
+
+
+def select_trained(
+    recipe: Recipe, files: ModelFiles, family: ModelFamily, *, values: bool = True
+) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
+    """Freezes everything except what the recipe trains: the model's weights, or those of an adapter on it. Returns
+    parameters by name. values: see `TrainedAdapter.put_on`. Raises what `select_trained_parameters` and
+    `TrainedAdapter` raise, RecipeError E1022 and E1023 for patterns of `optim.part_lr`, and what
+    `require_trainable` raises."""
+    require_trainable(recipe, files)
+    words_of_model.add_to(family, recipe.model)
+    trainable = (*files.spec.trainable, *((PART,) if files.spec.supports_learned_tokens else ()))
+    trained = select_trained_parameters(family.parts(), recipe.model, trainable)
+    if not recipe.model.has_adapter:
+        return _without_frozen(trained, rates.find_frozen(rates.names_to_match(trained), recipe.optim)), None
+    adapter, token_prefix = TrainedAdapter.of(recipe.model, files), f"{PART}/"
+    tokens = {name: parameter for name, parameter in trained.items() if name.startswith(token_prefix)}
+    layers = rates.names_of_layers(adapter.layers)
+    frozen = rates.find_frozen(layers | rates.names_to_match(tokens), recipe.optim)
+    adapter.leave_out(frozen & layers.keys())
+    factors = adapter.put_on(family.parts(), recipe.run.seed, values=values)
+    return factors | _without_frozen(tokens, frozen), adapter
+
+
+def _without_frozen(trained: Mapping[str, nn.Parameter], frozen: Collection[str]) -> dict[str, nn.Parameter]:
+    """Freezes some of the trained parameters, and returns the others."""
+    for name in frozen & trained.keys():
+        trained[name].requires_grad_(False)
+    return {name: parameter for name, parameter in trained.items() if name not in frozen}
