@@ -37,6 +37,7 @@ from mezzotint.data.cache import shard_files, store
 from mezzotint.data.cache.entries import LatentCache, LatentLayout
 from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue import sharing
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files import columns
 from mezzotint.data.files.listing import walk
@@ -207,7 +208,7 @@ def name_entries(entries: Store, addresses: Any) -> None:
 def a_start(folder: Path, count: int, ranks: int) -> dict[str, Any]:
     """The parts of a start over `count` samples: of one process among `ranks`."""
     settings, measured = settings_of(folder), _Measured()
-    address = catalogues.to_address(widened(folder, settings, count))
+    address = sharing.to_address(widened(folder, settings, count))
     index, roots = Path(json.loads(address)[0]), list(map(Path, json.loads(address)[1]))
     ordering = _fill(Catalogue.open(index, roots), settings, _cache(folder, settings))
     with suppress(AttributeError, OSError):

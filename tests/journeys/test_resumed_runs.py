@@ -15,6 +15,7 @@ import torch
 from mezzotint import durable, outside
 from mezzotint.cli import main
 from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue import sharing
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError, StorageError
 from mezzotint.run_folder import RunFolder
@@ -253,7 +254,7 @@ def test_processes_with_different_data_are_refused(shared_world: Any, monkeypatc
         return replace(catalogue, fingerprint="other") if os.environ.get("RANK") == "1" else catalogue
 
     monkeypatch.setattr(catalogues, "build", differ_in_rank_1)
-    monkeypatch.setattr(catalogues, "at_address", lambda address, settings: None)  # as on another machine
+    monkeypatch.setattr(sharing, "at_address", lambda address, settings: None)  # as on another machine
     children = shared_world.fork_group("differ", 2, run__steps=2)
     assert shared_world.wait(children[1]) == 2, shared_world.out("differ")
     assert shared_world.wait(children[0]) == 6

@@ -29,7 +29,7 @@ class Request:
     encoder. steps, guidance, solver: only of this image; None takes those of the settings. start: latents (1, C, h, w)
     to start from, see `Span`; None starts from noise. first_frame: the given first latent frame of a clip,
     (1, C, 1, h, w); None samples it too. images: latents (1, C, h, w) of condition images by name, for models that take
-    them."""
+    them. line: the number of its prompt among all, by which it gets these images."""
 
     prompt: str
     size: Size
@@ -44,6 +44,7 @@ class Request:
     start: Tensor | None = None
     first_frame: Tensor | None = None
     images: Mapping[str, Tensor] = field(default_factory=dict)
+    line: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from PIL import Image
 
 from mezzotint import draws
 from mezzotint.data.catalogue import catalogue
-from mezzotint.data.catalogue.catalogue import Catalogue, at_address, build, to_address
+from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.catalogue.data_report import readable
+from mezzotint.data.catalogue.sharing import at_address, to_address
 from mezzotint.data.media import decoding
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.settings.sections.holdout import HoldoutSettings

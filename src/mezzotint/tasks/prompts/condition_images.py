@@ -34,15 +34,15 @@ def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]])
 
 
 def with_images(
-    requests: Sequence[Request], recipe: Recipe, numbers: Sequence[int], encoder: Callable[[], ModelFamily],
-    known: Encoded,
-) -> list[Request]:  # fmt: skip
-    """The requests with their condition images. numbers: of each request's prompt. encoder: returns a family with its
-    autoencoder, called for images that are not `known`, which are added to it. Raises RecipeError E1091 for an image
-    that cannot be read, E1296 for fewer images than prompts."""
+    requests: Sequence[Request], recipe: Recipe, encoder: Callable[[], ModelFamily], known: Encoded
+) -> list[Request]:
+    """The requests with their condition images. encoder: returns a family with its autoencoder, called for images that
+    are not `known`, which are added to it. Raises RecipeError E1091 for an image that cannot be read, E1296 for fewer
+    images than prompts."""
+    conditions = recipe.sample.conditions.items()
     keys = [
-        {name: (name, _file_of(name, files, number), request.size) for name, files in recipe.sample.conditions.items()}
-        for request, number in zip(requests, numbers, strict=True)
+        {name: (name, _file_of(name, files, request.line), request.size) for name, files in conditions}
+        for request in requests
     ]
     for key in dict.fromkeys(key for one in keys for key in one.values()):
         if key not in known:

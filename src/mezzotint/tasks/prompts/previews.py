@@ -33,7 +33,7 @@ from mezzotint.settings.sections.sample import SampleSettings, SolverName
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.assemble import Caches, Dataset, encoders, frames_to_generate
-from mezzotint.tasks.prompts import cleaning, first_frames
+from mezzotint.tasks.prompts import cleaning, condition_images, first_frames
 from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.model import TrainableModel
 
@@ -60,6 +60,7 @@ def require_drawable(recipe: Recipe, objective: Objective, family: ModelFamily) 
     check_solver(sample.solver, objective.schedule, objective.parameterization.solver_prediction, sample)
     for scale in sample.guidance:
         family.refuse_guidance(scale)
+    condition_images.require_taken(family, sample.conditions)
 
 
 class PreviewPrompts:
@@ -79,6 +80,7 @@ class PreviewPrompts:
         self._warned: set[str] = set()
         self._encoded: dict[str, TextEmbedding] = {}
         self._first_frames: dict[Size, Tensor] = {}
+        self._images: condition_images.Encoded = {}
         self._file = _EMPTY
         self.every = recipe.run.preview.every
         self.at_start = True
@@ -107,7 +109,15 @@ class PreviewPrompts:
             shared = json.loads(self._runtime.share(json.dumps(content)))
             requests = [Request(**{**r, "size": Size(**r["size"])}) for r in shared["requests"]]
             settings = SampleSettings.model_validate(shared["settings"])
+        requests = condition_images.with_images(requests, self._recipe, self._open_encoder, self._images)
         return PreviewRequests(self._with_embeddings(self._with_first_frames(requests)), settings)
+
+    def _open_encoder(self) -> ModelFamily:
+        """A family with the autoencoder, which is loaded only for this if it is not there."""
+        family = self._model.family
+        if "vae" in family.parts():
+            return family
+        return encoders(self._recipe, self._model.files, self._runtime.device)("media")
 
     def _with_first_frames(self, requests: list[Request]) -> list[Request]:
         """The requests with the first frame of clips. If the autoencoder is not loaded, it is loaded only for this."""
@@ -116,11 +126,7 @@ class PreviewPrompts:
             return requests
         first_frames.refuse_first_frames(family, requests)
         if {request.size for request in requests} - self._first_frames.keys():
-            has_vae = "vae" in family.parts()
-            load = encoders(recipe, self._model.files, self._runtime.device)
-            conditioned = first_frames.with_first_frames(
-                family, lambda: family if has_vae else load("media"), requests, recipe
-            )
+            conditioned = first_frames.with_first_frames(family, self._open_encoder, requests, recipe)
             self._first_frames |= {
                 request.size: request.first_frame for request in conditioned if request.first_frame is not None
             }
@@ -140,6 +146,7 @@ class PreviewPrompts:
                 index=index if line.seed is None else 0,  # with its own seed a line needs no index
                 steps=line.steps,
                 solver=line.solver,
+                line=index,
             )
             every += [replace(request, guidance=scale) for scale in line.guidance or settings.guidance]
         return every, settings

@@ -74,6 +74,8 @@ _SAMPLE = (
            "a scale; several, one option each", aliases=("--lora",), repeats=True),
     Option("--embedding=WORD=FILE", "a learned token and its file (textual inversion), such as "
            "'<toy>=learned_embeds.safetensors'; several, one each", aliases=("--textual-inversion",), repeats=True),
+    Option("--condition=NAME=FILE", "an image for models that take some, such as source=cat.png for one that edits: "
+           "one for all prompts, or one for each", repeats=True),
     Option("--frames=N", "of models that generate video", setting="sample.clip.frames"),
     Option("--rate=FPS", "frames a second of the video file", setting="sample.clip.rate"),
     Option("--out=FOLDER", "where the images go; without it a new folder in samples/"),

@@ -105,7 +105,10 @@ def generate(session: Session, say: Callable[[str], None]) -> Iterator[tuple[Ima
             facts = image_files.generation_facts(job.request, settings)
             if job.request.guidance != 1.0 and is_unconditional(model.family, job.request.negative, settings):
                 facts["unconditional"] = "zeros"  # what guidance moved away from, instead of the negative prompt
-            yield job, image.pixels, facts | start | model.facts
+            conditions = {
+                f"condition.{name}": _name_image(files, job.row) for name, files in settings.conditions.items()
+            }
+            yield job, image.pixels, facts | start | conditions | model.facts
 
 
 def write_images(
@@ -197,6 +200,7 @@ def _make_jobs(
             steps=image.line.steps,
             guidance=image.guidance,
             solver=image.line.solver,
+            line=image.row,
         )
         jobs.append(
             ImageJob(request, image.line, image.row, image.column, image.stem + image_files.file_suffix(request.size))
@@ -223,6 +227,13 @@ def _generate_all(
         tiles[job.row, job.column] = _make_thumbnail(image_files.film_strip(pixels))
         if number % max(1, settings.batch_size) == 0 or number == total:
             say(f"generated {number} of {total}")
+
+
+def _name_image(files: Sequence[Path], row: int) -> str:
+    """A condition image as text: its path and hash."""
+    path = files[min(row, len(files) - 1)]
+    digest = decoding.digest_of(path)
+    return f"{path.absolute()}{f' sha256 {digest.hex()}' if digest is not None else ''}"
 
 
 def _start_image_facts(recipe: Recipe) -> dict[str, str]:

@@ -20,7 +20,7 @@ from mezzotint.settings.base import with_values
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
-from mezzotint.tasks.prompts import first_frames
+from mezzotint.tasks.prompts import condition_images, first_frames
 from mezzotint.tasks.prompts.first_frames import pixels_of, probe_size
 from mezzotint.tasks.sample._model import SampledModel, find_refiner, open_model
 
@@ -40,6 +40,8 @@ def generate_images(
         requests = _with_start_image(model, requests, recipe)
     if settings.clip.first_frame is not None:
         requests = first_frames.with_first_frames(model.family, lambda: model.family, requests, recipe)
+    condition_images.require_taken(model.family, settings.conditions)
+    requests = condition_images.with_images(requests, recipe, lambda: model.family, {})
     leave = refiner.strength if refiner.path is not None and refiner.finish else 0.0
     span = Span(strength=settings.strength if settings.image is not None else 1.0, refiner_share=leave)
     if refiner.path is None:
@@ -56,7 +58,7 @@ def generate_images(
     _require_same_latents(model.family, other.family, refiner.path)
     model.facts |= {"refiner.model": other.facts["model"]}
     second_requests = [
-        replace(r, start=x, guidance=refiner.guidance, text=None, negative_text=None)
+        replace(r, start=x, guidance=refiner.guidance, text=None, negative_text=None, images={})
         for r, x in zip(requests, starts, strict=True)
     ]
     span = Span(strength=refiner.strength, is_noised=refiner.finish, stage=1)
