@@ -19,7 +19,7 @@ from mezzotint import draws
 from mezzotint.diffusion import learned_variance, pyramid
 from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.diffusion.objective import StepDraws
-from mezzotint.families.base import batch_latents
+from mezzotint.families.base import batch_latents, condition_latents
 from mezzotint.settings.base import Every
 from mezzotint.stages import Batch, Condition, StepReport, TextEmbedding
 from mezzotint.training.callbacks._evaluating import (
@@ -159,6 +159,7 @@ class Validation(Callback):
             x_0 = self._latents(batch)
             with self.model.precision.autocast(self.device):
                 condition = self.model.family.condition(self._text(batch), batch)
+                condition = replace(condition, images=condition_latents(self.model.family, batch, self.device))
                 for index, timestep in enumerate(self._timesteps):
                     sums[index] += self._errors(x_0, condition, batch, timestep).double().sum()
         count = sum(batch.size for batch in batches)
