@@ -73,7 +73,7 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
         if text is not None:
             several = switch.name == "--guidance" and "," in text
             overrides.append(f"{switch.setting}=[{text}]" if several else f"{switch.setting}={text}")
-    embeddings = dict(_named_file(line, "--embedding", text, "'<toy>=FILE'") for text in line.get_all("--embedding"))
+    embeddings = dict(_embedding(line, text) for text in line.get_all("--embedding"))
     overrides += [f"model.tokens.files={json.dumps(embeddings, ensure_ascii=False)}"] if embeddings else []
     conditions = _conditions(line)
     overrides += [f"sample.conditions={json.dumps(conditions, ensure_ascii=False)}"] if conditions else []
