@@ -22,16 +22,18 @@ def require_trainable(recipe: Recipe, files: ModelFiles) -> None:
     condition images are not those that the model takes."""
     files.require_trainable()
     given, taken = recipe.data.condition_names, files.condition_names
-    if given == taken:
+    if given == taken or files.takes_any_conditions:
         return
     if not taken:
         edit = "" if "task" in files.spec.refuses else ", or set model.task=edit"
-        message = f"data.conditions: {files.root} generates from text alone; leave them out{edit}"
+        edit += " (a single file may not say that its model edits)" if edit and files.settings.path.is_file() else ""
+        message = f"data.conditions: {files.settings.path} generates from text alone; leave them out{edit}"
         raise RecipeError(message, code="E1296")
     needed = ", ".join(f"data.conditions.{name}.folder=FOLDER" for name in taken)
     problem = f"data.conditions has {', '.join(given)}" if given else "the recipe has no data.conditions"
     raise RecipeError(
-        f"{files.root} edits images, and {problem}; write {needed}, the images before the edits", code="E1296"
+        f"{files.settings.path} edits images, and {problem}; write {needed} alone, the images before the edits",
+        code="E1296",
     )
 
 
