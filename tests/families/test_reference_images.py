@@ -29,7 +29,7 @@ from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks.check.memory import MetaModel
-from mezzotint.tasks.prompts.condition_images import require_taken
+from mezzotint.tasks.prompts.condition_images import require_taken, with_images
 from mezzotint.tasks.selection import require_trainable
 from support.messages import refused
 from support.model_export import export_model, files_of, load_model
@@ -172,11 +172,11 @@ def test_klein_predicts_from_the_tokens_of_diffusers_pipeline() -> None:
     assert (ours - predicted(family, x, {"style": one})).abs().max() > 1e-4
 
 
-def recipe(name: str, path: Path, folder: Path, *conditions: str, **model_values: Any) -> Recipe:
-    """A recipe with these conditions. folder: of images."""
-    values = {"family": name, "path": str(path), **model_values}
+def recipe(name: str, path: Path, folder: Path, *conditions: str, **sample: Any) -> Recipe:
+    """A recipe with these conditions. folder: of images. sample: its section."""
     data = {"path": str(folder), "conditions": {condition: str(folder) for condition in conditions}}
-    return resolve_paths(read_text(json.dumps({"schema": 1, "model": values, "data": data})))
+    model_values = {"family": name, "path": str(path)}
+    return resolve_paths(read_text(json.dumps({"schema": 1, "model": model_values, "data": data, "sample": sample})))
 
 
 @pytest.mark.parametrize(
@@ -212,6 +212,14 @@ def test_klein_takes_any_conditions(tmp_path: Path) -> None:
         require_taken(family, {name: [tmp_path] for name in conditions})
     with refused("E1296", "this model takes no images, got source"):
         require_taken(model("flux", FLUX), {"source": [tmp_path]})
+
+
+def test_references_are_sampled_in_the_order_of_training(tmp_path: Path) -> None:
+    given = {name: str(tmp_path / f"{name}.png") for name in ("more", "person", "style")}
+    chosen = recipe("flux2", KLEIN, tmp_path, "style", "person", conditions=given)
+    known = {(name, Path(path), SIZE): torch.zeros(1) for name, path in given.items()}
+    [request] = with_images([Request("", SIZE)], chosen, pytest.fail, known)
+    assert list(request.images) == ["style", "person", "more"]
 
 
 @pytest.mark.parametrize("name", ["flux", "flux2"])
