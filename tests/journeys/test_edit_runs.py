@@ -67,6 +67,10 @@ def test_previews_of_an_edit_run_need_an_image(world: Any, capsys: pytest.Captur
         ),
         ({"data__conditions": '{"other": "before"}'}, "edits images, and data.conditions has other"),
         ({"data__conditions": '{"source": "nowhere"}'}, "nowhere"),
+        (
+            {"data__conditions": '{"source": {"folder": "before", "align": "own"}}'},
+            "write data.conditions.source.align=",
+        ),
     ],
 )
 def test_wrong_conditions_are_one_clear_error(

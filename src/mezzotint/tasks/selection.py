@@ -21,17 +21,27 @@ def require_trainable(recipe: Recipe, files: ModelFiles) -> None:
     """Raises WeightsError E1220 and E1221 for a model that the recipe does not allow to train, RecipeError E1296 if its
     condition images are not those that the model takes."""
     files.require_trainable()
-    given, taken = recipe.data.condition_names, files.condition_names
-    if given == taken:
+    names, taken = recipe.data.condition_names, files.condition_names
+    conditions = (item for one in recipe.data.image_sets() for item in one.settings.conditions.items())
+    own = [name for name, condition in conditions if condition.align == "own"]
+    if own and files.needs_aligned_conditions:
+        raise RecipeError(
+            f"data.conditions.{own[0]}.align=own: this model takes the image as further channels, in the size of the "
+            f"sample; write data.conditions.{own[0]}.align=target",
+            code="E1296",
+        )
+    if names == taken or files.takes_any_conditions:
         return
     if not taken:
         edit = "" if "task" in files.spec.refuses else ", or set model.task=edit"
-        message = f"data.conditions: {files.root} generates from text alone; leave them out{edit}"
+        edit += " (a single file may not say that its model edits)" if edit and files.settings.path.is_file() else ""
+        message = f"data.conditions: {files.settings.path} generates from text alone; leave them out{edit}"
         raise RecipeError(message, code="E1296")
     needed = ", ".join(f"data.conditions.{name}.folder=FOLDER" for name in taken)
-    problem = f"data.conditions has {', '.join(given)}" if given else "the recipe has no data.conditions"
+    problem = f"data.conditions has {', '.join(names)}" if names else "the recipe has no data.conditions"
     raise RecipeError(
-        f"{files.root} edits images, and {problem}; write {needed}, the images before the edits", code="E1296"
+        f"{files.settings.path} edits images, and {problem}; write {needed} alone, the images before the edits",
+        code="E1296",
     )
 
 

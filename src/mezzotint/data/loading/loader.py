@@ -211,7 +211,7 @@ def held_out_batches(
     shapes = condition_shapes.shapes_of(
         catalogue, rows[placed.sample], placed.bucket, buckets.table(settings), settings
     )
-    kind = placed.bucket if shapes is None else placed.bucket.astype(np.int32) + shapes * (1 << 16)
+    kind = placed.bucket if shapes is None else placed.bucket + shapes.astype(np.int32) * (1 << 16)
     for first in np.unique(kind, return_index=True)[1].tolist():
         bucket, entries = int(placed.bucket[first]), np.flatnonzero(kind == kind[first])
         for of_batch in (entries[i : i + settings.batch_size] for i in range(0, len(entries), settings.batch_size)):

@@ -90,8 +90,8 @@ def of_condition(catalogue: Catalogue, row: int, name: str, placed: Placement, s
     if condition.align == "target" or image < 0:
         return placed
     size = Size(int(paired.images.width[image]), int(paired.images.height[image]))
-    one = (np.array([number], np.int64) for number in (size.width, size.height, placed.bucket.pixels))
-    wide, high = condition_shapes.fit(*one, settings)
+    width, height, pixels = (np.array([n], np.int64) for n in (size.width, size.height, placed.bucket.pixels))
+    wide, high = condition_shapes.fit(width, height, pixels, settings)
     bucket = Size(int(wide[0]), int(high[0]))
     return place(size, bucket, crop="center", jitter=0.0, flip=0.0, crop_key=0, flip_key=0)
 

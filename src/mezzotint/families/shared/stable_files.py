@@ -46,6 +46,7 @@ class StableFiles(FolderFiles):
     narrower: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Values that make the configurations of the shipped tiny model even smaller, by part."""
 
+    needs_aligned_conditions = True
     edit_pipeline: ClassVar[str] = ""
     """The pipeline of diffusers that edits with such a model."""
 

@@ -24,7 +24,7 @@ class ConditionSettings(Section):
 
     align: Annotated[Literal["target", "own"], ALLOW] = "target"
     """`target`: the image is resized, cropped and mirrored like its sample, and needs its aspect ratio. `own`: it keeps
-    its shape, at about as many pixels as `data.resolution` says, cropped to multiples of `data.buckets.step`, and is not
+    its shape, at about as many pixels as `data.resolution` says, cropped to multiples of `data.buckets.step`, not
     mirrored; for models with references. A batch then has conditions of one size."""
 
     optional: Annotated[bool, ALLOW] = False

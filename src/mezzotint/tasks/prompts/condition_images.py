@@ -22,6 +22,8 @@ Encoded = dict[tuple[str, Path, Size], Tensor]
 def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]]) -> None:
     """Raises RecipeError E1296 if a model does not take these conditions, or needs others."""
     taken = family.condition_names
+    if family.files.takes_any_conditions:
+        return
     if unknown := [name for name in conditions if name not in taken]:
         what = f"takes {', '.join(taken)}" if taken else "takes no images"
         raise RecipeError(f"sample.conditions: this model {what}, got {', '.join(unknown)}", code="E1296")
@@ -39,7 +41,7 @@ def with_images(
     """The requests with their condition images. encoder: returns a family with its autoencoder, called for images that
     are not `known`, which are added to it. Raises RecipeError E1091 for an image that cannot be read, E1296 for fewer
     images than prompts."""
-    conditions = recipe.sample.conditions.items()
+    conditions = _in_trained_order(recipe)
     keys = [
         {name: (name, _file_of(name, files, request.line), request.size) for name, files in conditions}
         for request in requests
@@ -51,6 +53,12 @@ def with_images(
         replace(request, images={name: known[key] for name, key in one.items()})
         for request, one in zip(requests, keys, strict=True)
     ]
+
+
+def _in_trained_order(recipe: Recipe) -> list[tuple[str, tuple[Path, ...]]]:
+    """`sample.conditions`, those of the training data first and in their order, which some models distinguish."""
+    order = {name: number for number, name in enumerate(recipe.data.condition_names)}
+    return sorted(recipe.sample.conditions.items(), key=lambda item: order.get(item[0], len(order)))
 
 
 def _file_of(name: str, files: Sequence[Path], number: int) -> Path:
