@@ -193,7 +193,7 @@ def test_part_of_a_run_cannot_train_the_text_encoder() -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"), [("[]", "is not a settings file of the GUI"), ('{"a": 1, "a": 2}', "has a more than once"),
-                             ("{", "gui.json line 1 is not JSON")]
+                             ("{", "line 1 is not JSON")]
 )  # fmt: skip
 def test_other_files_are_refused(content: str, message: str) -> None:
     assert message in problems(content)[0].message
