@@ -118,6 +118,8 @@ def test_wrong_types_and_bounds_are_reported_together() -> None:
         "datasets.0.num_repeats in job.yaml", "train.dtype in job.yaml", "train.lr in job.yaml",
         "train.steps in job.yaml",
     ]  # fmt: skip
+    [(where, _, message, _)] = problems(job({"datasets.0.resolution": [512, -5]}))
+    assert (where, message) == ("datasets.0.resolution in job.yaml", "must be above 0, got -5")
     [(where, code, message, line)] = problems(job({"train.batch_size": 0}))
     assert (where, code, message) == ("train.batch_size in job.yaml", "E1017", "must be above 0, got 0")
     assert line is not None

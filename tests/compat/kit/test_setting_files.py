@@ -92,7 +92,7 @@ def test_unknown_key_has_its_path_line_and_nearest_name(name: str, text: str, li
         ("a.yaml", "name: 1\nname: 2", "a.yaml line 2, name: column 1: this key is given twice, first on line 1"),
         ("a.yaml", "a: b: c", "a.yaml line 1, a: column 5: a colon that YAML reads as the end of a key"),
         ("a.yaml", "a: !!python/object:x 1", "the tag !!python/object:x is not allowed; write the plain value"),
-        ("a.yaml", "- a", "a.yaml line 1"),
+        ("a.yaml", "- a", "a.yaml line 1 is not key: value"),
         ("none.toml", None, "none.toml cannot be read: No such file or directory"),
     ],
 )

@@ -160,6 +160,7 @@ def test_words_after_the_file_override_it() -> None:
         ({"lr_warmup": float("inf")}, "lr_warmup", "E1017", "must be a number"),
         ({"lr_warmup": [float("inf")]}, "lr_warmup", "E1017", "must be a number"),
         ({"LoRA_type": "LyCORIS/LoKrr"}, "LoRA_type", "E1017", "did you mean LyCORIS/LoKr?"),
+        ({"LoRA_type": ["Standard"]}, "LoRA_type", "E1017", 'must be a text, got ["Standard"]'),
         ({"max_resolution": [512, 512]}, "max_resolution", "E1017", "must be one value"),
         ({"additional_parameters": "--x 'a"}, "additional_parameters", "E1017", "quotation mark"),
     ],

@@ -135,8 +135,8 @@ class Draft:
     named: the flags that are given. nulls: those of them that a file sets to null, which means the default. failed:
     flags whose value is invalid, which is reported already. launched: precision and number of processes, including
     those of a pasted launcher. files: by flag or key, the file that contains it, if it is not on the command line;
-    lines: where in that file. line: the words of the command line, without launcher. verb: Mezzotint's command, if it is not the dialect's usual one. accumulation, division: see
-    `Dialect`."""
+    lines: where in that file. line: the words of the command line, without launcher. verb: Mezzotint's command, if it
+    is not the dialect's usual one. accumulation, division: see `Dialect`."""
 
     rows: Mapping[str, Row]
     values: Mapping[str, Value]

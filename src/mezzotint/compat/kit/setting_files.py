@@ -264,6 +264,8 @@ def _parse_yaml(text: str, name: str) -> yaml_rules.Document:
         raise _unreadable(f"{name} is not YAML: {message}")
     first = problems[0]
     key = "" if first.where == "file" else f", {first.where}"
+    if first.message.startswith("the top of a recipe"):
+        raise _unreadable(f"{name} line {first.line or 1} is not key: value")
     rest = f" ({len(problems) - 1} more problems)" if len(problems) > 1 else ""
     remedy = f"; {first.remedy}" if first.remedy else ""
     raise _unreadable(f"{name} line {first.line or 1}{key}: {first.message.replace(' in recipes', '')}{remedy}{rest}")

@@ -3,6 +3,7 @@ the command that the GUI would start. A TOML file of options stands for --config
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -182,10 +183,11 @@ class _Translator:
             self.problems.append(self.file.problem(("additional_parameters",), message, code="E1017"))
 
     def _add_adapter(self) -> None:
-        kind = str(self.tree.get("LoRA_type"))
-        if kind not in keys.ADAPTERS:
-            remedy = did_you_mean(kind, keys.ADAPTERS, f"known are {', '.join(keys.ADAPTERS)}")
-            self.problems.append(self.file.problem(("LoRA_type",), f"there is no {kind}", remedy, "E1017"))
+        kind = self.tree["LoRA_type"]
+        if not isinstance(kind, str) or kind not in keys.ADAPTERS:
+            remedy = did_you_mean(str(kind), keys.ADAPTERS, f"known are {', '.join(keys.ADAPTERS)}")
+            message = f"there is no {kind}" if isinstance(kind, str) else f"must be a text, got {json.dumps(kind)}"
+            self.problems.append(self.file.problem(("LoRA_type",), message, remedy, "E1017"))
             return
         module, fixed, always, optional = keys.ADAPTERS[kind]
         self._add("network_module", module, "LoRA_type")
