@@ -130,8 +130,8 @@ def compare(seeds: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    asked = parse().seeds
-    if asked:
-        compare([int(text) for text in asked.split(",")])
+    seeds = parse().seeds
+    if seeds:
+        compare([int(text) for text in seeds.split(",")])
     else:
         demonstrate()

@@ -73,8 +73,8 @@ class Judgement:
 
 def pairs(count: int, seed: int) -> list[Pair]:
     """The first `count` pairs of a seed, as many of each edit."""
-    found = _all_pairs(seed)
-    return [next(found) for _ in range(count)]
+    endless = _all_pairs(seed)
+    return [next(endless) for _ in range(count)]
 
 
 def write(folder: Path, chosen: Sequence[Pair]) -> tuple[Path, Path]:
