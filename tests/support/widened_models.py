@@ -28,7 +28,7 @@ def text_model(name: str, folder: Path, **changed: Any) -> Path:
     return export_model(load_model(kind_of(name), settings, seed=5), folder, **changed)
 
 
-def widened_model(name: str, plain: Path, folder: Path, task: Literal["edit"], **changed: Any) -> Path:
+def widened_model(name: str, plain: Path, folder: Path, task: Literal["edit", "inpaint"], **changed: Any) -> Path:
     """A folder of the same model with other tensors in its new channels than the zeros of `model.task`."""
     family = load_model(kind_of(name), ModelSettings(family=name, path=plain, task=task))
     weight = first_layer(family).detach().clone()

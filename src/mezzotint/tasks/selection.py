@@ -21,6 +21,14 @@ def require_trainable(recipe: Recipe, files: ModelFiles) -> None:
     """Raises WeightsError E1220 and E1221 for a model that the recipe does not allow to train, RecipeError E1296 if its
     condition images are not those that the model takes."""
     files.require_trainable()
+    if files.inpaints != recipe.data.inpaint.is_on:
+        if files.inpaints:
+            raise RecipeError(
+                f"{files.root} inpaints, and the recipe has no regions to fill; write data.inpaint.masks=random",
+                code="E1296",
+            )
+        message = f"data.inpaint: {files.root} does not inpaint; leave it out, or set model.task=inpaint"
+        raise RecipeError(message, code="E1296")
     given, taken = recipe.data.condition_names, files.condition_names
     if given == taken:
         return

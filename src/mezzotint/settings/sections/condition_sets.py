@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mezzotint.settings.base import with_values
 from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.sections.captions import CaptionSettings
+from mezzotint.settings.sections.inpaint import InpaintSettings
 from mezzotint.settings.sections.sets import SetMask, SetSettings
 from mezzotint.settings.sections.subjects import MaskSettings, PriorSettings
 
@@ -64,7 +65,7 @@ def images_settings(data: DataSettings, name: str) -> DataSettings:
     in the data set, since two rows of one image are told apart by them."""
     plain: dict[str, Any] = {
         "condition_dropout": 0.0, "repeats": 1.0, "small_images": "upscale", "prior": PriorSettings(),
-        "mask": MaskSettings(),
+        "mask": MaskSettings(), "inpaint": InpaintSettings(),
     }  # fmt: skip
     if is_in_data_set(data, name):
         same = {"repeats": None, "small_images": None, "mask": SetMask()}

@@ -9,25 +9,30 @@ from pathlib import Path
 from torch import Tensor
 
 from mezzotint.errors import RecipeError
-from mezzotint.families.base import ModelFamily
+from mezzotint.families.base import ModelFamily, encode_inpainting
 from mezzotint.sampling.requests import Request
 from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
-from mezzotint.tasks.prompts.first_frames import pixels_of
+from mezzotint.tasks.prompts.first_frames import pixels_of, probe_size, region_of
 
-Encoded = dict[tuple[str, Path, Size], Tensor]
-"""Latents (1, C, h, w) by the condition's name, the file and the size."""
+Encoded = dict[tuple[tuple[str, Path], ...], dict[Size, Mapping[str, Tensor]]]
+"""`Request.images`, (1, C, h, w) by name, of the files of all conditions by name and a size."""
+
+_INPAINTING = ("source", "mask")
+"""What a model that inpaints needs: an image, and the region to fill, white in a file of the same size."""
 
 
 def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]]) -> None:
     """Raises RecipeError E1296 if a model does not take these conditions, or needs others."""
-    taken = family.condition_names
+    taken = _INPAINTING if family.inpaints else family.condition_names
     if unknown := [name for name in conditions if name not in taken]:
         what = f"takes {', '.join(taken)}" if taken else "takes no images"
         raise RecipeError(f"sample.conditions: this model {what}, got {', '.join(unknown)}", code="E1296")
     if missing := [name for name in taken if name not in conditions]:
         raise RecipeError(
-            f"this model edits images, and sample.conditions has no {', '.join(missing)}; write "
+            f"this model {'inpaints' if family.inpaints else 'edits images'}, and sample.conditions has no "
+            f"{', '.join(missing)}; write "
             f"sample.conditions={{{missing[0]}: IMAGE}}, or --condition {missing[0]}=IMAGE",
             code="E1296",
         )
@@ -40,17 +45,13 @@ def with_images(
     are not `known`, which are added to it. Raises RecipeError E1091 for an image that cannot be read, E1296 for fewer
     images than prompts."""
     conditions = recipe.sample.conditions.items()
-    keys = [
-        {name: (name, _file_of(name, files, request.line), request.size) for name, files in conditions}
-        for request in requests
-    ]
-    for key in dict.fromkeys(key for one in keys for key in one.values()):
-        if key not in known:
-            known[key] = _encode(*key, recipe, encoder())
-    return [
-        replace(request, images={name: known[key] for name, key in one.items()})
-        for request, one in zip(requests, keys, strict=True)
-    ]
+    if not conditions:
+        return list(requests)
+    keys = [tuple((name, _file_of(name, files, request.line)) for name, files in conditions) for request in requests]
+    for key, size in dict.fromkeys((key, request.size) for key, request in zip(keys, requests, strict=True)):
+        if size not in known.setdefault(key, {}):
+            known[key][size] = _encode(dict(key), replace(size, frames=1), recipe.data, encoder())
+    return [replace(request, images=known[key][request.size]) for key, request in zip(keys, requests, strict=True)]
 
 
 def _file_of(name: str, files: Sequence[Path], number: int) -> Path:
@@ -65,7 +66,27 @@ def _file_of(name: str, files: Sequence[Path], number: int) -> Path:
     return files[number]
 
 
-def _encode(name: str, path: Path, size: Size, recipe: Recipe, model: ModelFamily) -> Tensor:
+def _encode(files: Mapping[str, Path], size: Size, data: DataSettings, model: ModelFamily) -> dict[str, Tensor]:
+    """The condition images of one request. model: has its autoencoder."""
     device = next(model.parts()["vae"].parameters()).device
-    pixels = pixels_of(path, replace(size, frames=1), recipe.data, f"sample.conditions.{name}")
-    return model.encode_media(pixels.to(device)).chunk(2, dim=1)[0].cpu()
+    if model.inpaints:
+        region = region_of(files["mask"], size, data, "sample.conditions.mask")
+        _require_one_size(files)
+        pixels = pixels_of(files["source"], size, data, "sample.conditions.source")
+        images = encode_inpainting(model, pixels.to(device), region.to(device))
+        return {name: image.cpu() for name, image in images.items()}
+    images = {}
+    for name, path in files.items():
+        pixels = pixels_of(path, size, data, f"sample.conditions.{name}")
+        images[name] = model.encode_media(pixels.to(device)).chunk(2, dim=1)[0].cpu()
+    return images
+
+
+def _require_one_size(files: Mapping[str, Path]) -> None:
+    """Raises RecipeError E1296 for a mask of another size than its image."""
+    image, mask = (probe_size(files[name], f"sample.conditions.{name}") for name in _INPAINTING)
+    if image != mask:
+        raise RecipeError(
+            f"sample.conditions.mask: {files['mask']} is {mask}, its image {image}; give a mask of the image's size",
+            code="E1296",
+        )
