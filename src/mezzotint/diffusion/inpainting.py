@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 MASK, MASKED_IMAGE = "mask", "masked_image"
 """Names in `Condition.images`."""
@@ -25,5 +24,6 @@ def without_region(pixels: Tensor, filled: Tensor) -> Tensor:
 def to_latents(filled: Tensor, masked_image: Tensor) -> dict[str, Tensor]:
     """`Condition.images` of a model. filled: (B, 1, H, W), of which each latent takes its top left pixel (nearest
     neighbour). masked_image: the latents (B, C, h, w) of `without_region`, scaled."""
-    mask = functional.interpolate(filled, size=masked_image.shape[-2:], mode="nearest")
-    return {MASK: mask, MASKED_IMAGE: masked_image}
+    (height, width), (h, w) = filled.shape[-2:], masked_image.shape[-2:]
+    assert (height % h, width % w) == (0, 0), (filled.shape, masked_image.shape)
+    return {MASK: filled[..., :: height // h, :: width // w], MASKED_IMAGE: masked_image}
