@@ -226,7 +226,8 @@ class Framing:
 class Condition:
     """The denoiser's inputs in addition to the noisy latents. vector: (B, V) float32, numbers in addition to the text:
     for SDXL sizes in pixels, as the network embeds them. masks: by name, defined by the family. images: latents
-    (B, C, h, w) of condition images by name, scaled, with zeros for missing ones."""
+    (B, C, h, w) of condition images by name, scaled, with zeros for missing ones; their order counts for models that
+    take any number."""
 
     text: TextEmbedding
     joined_images: TextEmbedding | None = None

@@ -309,3 +309,29 @@ def test_300_000_captions_are_searched_within_a_second() -> None:
     begun = time.perf_counter()
     assert len(texts.containing("thing 29999")) == 11
     assert time.perf_counter() - begun < 1
+
+
+def test_condition_images_are_shown_beside_their_samples(tmp_path: Path) -> None:
+    write_images(tmp_path / "images")
+    before = write_images(tmp_path / "before") or tmp_path / "before"
+    data = {
+        "path": str(tmp_path / "images"), "resolution": 48, "buckets": {"step": 8}, "max_skipped": 0.5,
+        "conditions": {"source": {"folder": str(before), "optional": True}}, "cache": {"path": str(tmp_path / "cache")},
+    }  # fmt: skip
+    write_run(tmp_path / "runs" / "run", recipe={"data": data, "run": {"name": "a"}})
+    outside = {**data, "conditions": {"source": {"folder": "/etc", "optional": True}}}
+    write_run(tmp_path / "runs" / "outside", recipe={"data": outside, "run": {"name": "b"}})
+    with opened(tmp_path) as board:
+        query = "run=0/runs/run"
+        until = time.monotonic() + 20
+        while not json.loads(board.ask(f"/api/data?{query}")[1])["ready"]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        text = board.ask(f"/data?{query}")[1]
+        assert text.count("condition=source") == 12
+        assert text.count('<span class="quiet">source</span>') == 6
+        for route in ("thumb", "sample"):
+            status, _, headers = board.ask(f"/{route}?{query}&row=2&condition=source")
+            assert (status, headers["content-type"]) == (200, "image/webp")
+        assert board.ask(f"/thumb?{query}&row=2&condition=other")[0] == 404
+        assert "outside of the folders of this page" in board.ask("/data?run=0/runs/outside")[1]

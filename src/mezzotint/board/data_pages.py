@@ -18,9 +18,12 @@ from mezzotint.board.reading.data_sets import DataSet, Opening
 from mezzotint.board.reading.root_folders import OutsideFolders, inside
 from mezzotint.board.reading.tails import make_printable
 from mezzotint.data.catalogue import thumbnails
+from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.settings.reading.read import read, resolve_paths
 from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.conditions import in_folders
+from mezzotint.settings.sections.data import DataSettings
 
 ON_A_PAGE = 60
 _WAIT_SECONDS = 0.25
@@ -77,8 +80,7 @@ class DataPages:
 
     def thumbnail(self, request: Request) -> Response:
         """A thumbnail of a sample."""
-        data, row = self._row(request)
-        return _webp(thumbnails.thumbnail(data.catalogue, row, data.settings))
+        return _webp(thumbnails.thumbnail(*self._image(request)))
 
     def state(self, request: Request) -> Response:
         """How much of the data set has been read."""
@@ -93,17 +95,24 @@ class DataPages:
 
     def image(self, request: Request) -> Response:
         """A sample at viewing size: a copy of an image; a clip's own file if it is in a folder of the page."""
-        data, row = self._row(request)
-        path = data.catalogue.path(row)
+        catalogue, row, settings = self._image(request)
+        path = catalogue.path(row)
         if path.suffix.lower() == ".mp4" and path.is_file() and self.pages.roots.name_of(path) is not None:
             return image_answer(path, request)
-        return _webp(thumbnails.preview_image(data.catalogue, row, data.settings))
+        return _webp(thumbnails.preview_image(catalogue, row, settings))
 
-    def _row(self, request: Request) -> tuple[DataSet, int]:
+    def _image(self, request: Request) -> tuple[Catalogue, int, DataSettings]:
+        """The catalogue and row of a sample, or with `condition` of one of its condition images."""
         data, row = self._wait_for_data(request), parse_whole(request.query_params.get("row", ""))
         if row >= len(data.catalogue):
             raise OutsideFolders("row")
-        return data, row
+        name = request.query_params.get("condition", "")
+        if not name:
+            return data.catalogue, row, data.settings
+        paired = data.catalogue.conditions.get(name)
+        if paired is None or (image := int(paired.rows[row])) < 0:
+            raise OutsideFolders("condition")
+        return paired.images, image, data.settings
 
     # --- opening ---
 
@@ -143,7 +152,8 @@ class DataPages:
 
     def _require_inside(self, recipe: Recipe) -> None:
         roots = self.pages.roots
-        for path in recipe.data.paths:
+        conditions = (path for one in recipe.data.image_sets() for path in in_folders(one.settings.conditions))
+        for path in (*recipe.data.paths, *conditions):
             if not self.any_folder and roots.name_of(path) is None:
                 raise DatasetError(
                     f"{path} is outside of the folders of this page; start the page with --data, or with that folder",

@@ -1,13 +1,15 @@
-"""FLUX.1 dev and schnell of Black Forest Labs, read from diffusers folders, written as folders.
+"""FLUX.1 dev, schnell and Kontext of Black Forest Labs, read from diffusers folders, written as folders.
 
 T5's hidden states are the text, CLIP ViT-L/14 gives only its pooled text. Padding is attended to; there is no mask. dev
-takes a guidance scale (guidance distillation); schnell, distilled to four steps, takes none.
+takes a guidance scale (guidance distillation); schnell, distilled to four steps, takes none. Kontext is dev trained to
+edit: the tokens of the image before the edit follow the noisy ones (Labs et al. 2025, arXiv:2506.15742).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from dataclasses import replace
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +20,16 @@ from mezzotint.families.shared.flow import FlowFamily, pack_latents, unpack_late
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
 from mezzotint.families.shared.folder_files import Configs
+from mezzotint.families.shared.reference_images import join_tokens
 from mezzotint.settings.families.flux import SPEC, FluxSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.original import Renames
 
 _CLIP, _T5 = "text_encoder", "text_encoder_2"
 _TOKENS, _SCHNELL_TOKENS = 512, 256
+_TEXT, _KONTEXT = "FluxPipeline", "FluxKontextPipeline"
 _DEFAULT_GUIDANCE = 1.0
 """The guidance scale in training unless the recipe sets one."""
 
@@ -51,10 +56,30 @@ class Files(FlowFiles):
     """The files of FLUX.1."""
 
     spec = SPEC
-    pipelines = ("FluxPipeline",)
+    pipelines = (_TEXT, _KONTEXT)
     renames = _ORIGINAL
     has_split_names = True
     swapped = ("norm_out.linear",)
+
+    @classmethod
+    def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
+        """See FlowFiles. `model.task` decides between dev and Kontext, whose networks are the same. Raises WeightsError
+        E1296 for `inpaint`."""
+        if settings.task == "inpaint":
+            raise WeightsError(
+                "model.task=inpaint: FLUX.1 is not trained to inpaint; leave it out, or use Stable Diffusion or SDXL",
+                code="E1296",
+            )
+        files = super().of(settings, seed)
+        if settings.task == "auto":
+            return files
+        index = {**files.folder.index, "_class_name": _KONTEXT if settings.task == "edit" else _TEXT}
+        return replace(files, folder=replace(files.folder, index=index))
+
+    @property
+    def condition_names(self) -> tuple[str, ...]:
+        """See ModelFiles: Kontext takes the image before the edit."""
+        return ("source",) if self.folder.index.get("_class_name") == _KONTEXT else ()
 
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
@@ -115,6 +140,7 @@ class Family(FlowFamily):
         super().__init__(files, parts)
         assert isinstance(files, Files)
         self.takes_guidance = files.is_dev
+        self.condition_names = files.condition_names
         scale = files.settings.get_section(FluxSettings).guidance
         self._guidance = _DEFAULT_GUIDANCE if scale is None else scale
 
@@ -148,23 +174,27 @@ class Family(FlowFamily):
         """See ModelFamily. The time input is σ in float32, which the network casts to the dtype of its input."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
         assert text.pooled is not None, "a text embedding of another family"
-        height, width = x.shape[-2:]
+        tokens, positions, count = join_tokens(
+            x, condition.images.values(), tokens_of=pack_latents, positions_of=token_positions
+        )
         velocity = net(
-            hidden_states=cast_like_parameters(pack_latents(x), net),
+            hidden_states=cast_like_parameters(tokens, net),
             timestep=noised.model_t / 1000,
             guidance=condition.vector,
             pooled_projections=cast_like_parameters(text.pooled, net),
             encoder_hidden_states=cast_like_parameters(text.states, net),
             txt_ids=x.new_zeros((text.states.shape[1], 3)),
-            img_ids=token_positions(height // 2, width // 2, x.device),
+            img_ids=positions,
             return_dict=False,
         )[0]
-        return unpack_latents(cast(Tensor, velocity), height, width)
+        return unpack_latents(cast(Tensor, velocity)[:, :count], *x.shape[-2:])
 
 
-def token_positions(rows: int, columns: int, device: torch.device) -> Tensor:
-    """(n, 3) float32: 0, row and column of each token, in row-major order."""
-    grid = torch.zeros(rows, columns, 3, device=device)
-    grid[..., 1] = torch.arange(rows, device=device)[:, None]
-    grid[..., 2] = torch.arange(columns, device=device)[None, :]
+def token_positions(number: int, latents: Tensor) -> Tensor:
+    """(n, 3) float32: number of the image, row and column of each token, in row-major order. number: 0 for the noisy
+    latents, 1 for the image before the edit."""
+    rows, columns = (side // 2 for side in latents.shape[-2:])
+    grid = torch.full((rows, columns, 3), float(number), device=latents.device)
+    grid[..., 1] = torch.arange(rows, device=latents.device)[:, None]
+    grid[..., 2] = torch.arange(columns, device=latents.device)[None, :]
     return grid.reshape(-1, 3)

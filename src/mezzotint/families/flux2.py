@@ -2,7 +2,8 @@
 
 A caption is encoded by Qwen3 in its chat template; the hidden states of three layers are concatenated, padding
 included; there is no mask. Latents are the autoencoder's, folded two by two and scaled to deviation 1 by the statistics
-in its weights.
+in its weights. Klein edits and combines: any number of reference images may be given, whose tokens follow the noisy
+ones.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
 from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.families.shared.folder_files import Configs, FolderFiles
+from mezzotint.families.shared.reference_images import join_tokens
 from mezzotint.settings.families.flux2 import SPEC, Flux2Settings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
@@ -31,6 +33,8 @@ _QWEN = "text_encoder"
 _LAYERS = 3
 """The number of Qwen3's layers whose states are the text."""
 _EPS = 1e-4
+_TIME_STEP = 10
+"""How far the noisy latents and each reference image are apart in time."""
 
 _ORIGINAL: Renames = (
     (r"^time_guidance_embed\.timestep_embedder\.", "time_in."),
@@ -55,6 +59,7 @@ class Files(FlowFiles):
 
     spec = SPEC
     pipelines = ("Flux2KleinPipeline",)
+    takes_any_conditions = True
     renames = _ORIGINAL
     swapped = ("norm_out.linear",)
     refused: ClassVar = {"Flux2Pipeline": "FLUX.2 dev, whose caption encoding has not been verified"}
@@ -178,23 +183,36 @@ class Family(Standardized, FlowFamily):
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. The time input is σ in float32, which the network casts to the dtype of its input."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
-        count, _, height, width = x.shape
+        tokens, positions, count = join_tokens(
+            x, condition.images.values(), tokens_of=_tokens_of, positions_of=_positions_of
+        )
         velocity = net(
-            hidden_states=cast_like_parameters(x.flatten(2).transpose(1, 2), net),
+            hidden_states=cast_like_parameters(tokens, net),
             timestep=noised.model_t / 1000,
             guidance=None,
             encoder_hidden_states=cast_like_parameters(text.states, net),
-            txt_ids=token_positions((1, 1, 1, text.states.shape[1]), x.device).expand(count, -1, -1),
-            img_ids=token_positions((1, height, width, 1), x.device).expand(count, -1, -1),
+            txt_ids=token_positions((1, 1, 1, text.states.shape[1]), x.device).expand(len(x), -1, -1),
+            img_ids=positions.expand(len(x), -1, -1),
             return_dict=False,
         )[0]
-        return cast(Tensor, velocity.transpose(1, 2).unflatten(2, (height, width)))
+        return cast(Tensor, velocity[:, :count].transpose(1, 2).unflatten(2, x.shape[-2:]))
 
 
 def token_positions(sides: tuple[int, ...], device: torch.device) -> Tensor:
     """(1, n, 4) int64: time, row, column and text position of each token, the last varying fastest."""
     axes = torch.meshgrid(*(torch.arange(side, device=device) for side in sides), indexing="ij")
     return torch.stack(axes, dim=-1).reshape(1, -1, len(sides))
+
+
+def _positions_of(number: int, latents: Tensor) -> Tensor:
+    """`token_positions` of latents: of the noisy ones at time 0, of the references at 10, 20 and so on."""
+    positions = token_positions((1, *latents.shape[-2:], 1), latents.device)
+    positions[..., 0] += _TIME_STEP * number
+    return positions
+
+
+def _tokens_of(latents: Tensor) -> Tensor:
+    return latents.flatten(2).transpose(1, 2)
 
 
 def fold_latents(x: Tensor) -> Tensor:

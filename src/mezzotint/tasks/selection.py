@@ -23,23 +23,31 @@ def require_trainable(recipe: Recipe, files: ModelFiles) -> None:
     files.require_trainable()
     if files.inpaints != recipe.data.inpaint.is_on:
         if files.inpaints:
-            raise RecipeError(
-                f"{files.root} inpaints, and the recipe has no regions to fill; write data.inpaint.masks=random",
-                code="E1296",
-            )
-        message = f"data.inpaint: {files.root} does not inpaint; leave it out, or set model.task=inpaint"
+            message = f"{files.settings.path} inpaints, and the recipe has no regions to fill"
+            raise RecipeError(f"{message}; write data.inpaint.masks=random", code="E1296")
+        message = f"data.inpaint: {files.settings.path} does not inpaint; leave it out, or set model.task=inpaint"
         raise RecipeError(message, code="E1296")
-    given, taken = recipe.data.condition_names, files.condition_names
-    if given == taken:
+    names, taken = recipe.data.condition_names, files.condition_names
+    conditions = (item for one in recipe.data.image_sets() for item in one.settings.conditions.items())
+    own = [name for name, condition in conditions if condition.align == "own"]
+    if own and files.needs_aligned_conditions:
+        raise RecipeError(
+            f"data.conditions.{own[0]}.align=own: this model takes the image as further channels, in the size of the "
+            f"sample; write data.conditions.{own[0]}.align=target",
+            code="E1296",
+        )
+    if names == taken or files.takes_any_conditions:
         return
     if not taken:
         edit = "" if "task" in files.spec.refuses else ", or set model.task=edit"
-        message = f"data.conditions: {files.root} generates from text alone; leave them out{edit}"
+        edit += " (a single file may not say that its model edits)" if edit and files.settings.path.is_file() else ""
+        message = f"data.conditions: {files.settings.path} generates from text alone; leave them out{edit}"
         raise RecipeError(message, code="E1296")
     needed = ", ".join(f"data.conditions.{name}.folder=FOLDER" for name in taken)
-    problem = f"data.conditions has {', '.join(given)}" if given else "the recipe has no data.conditions"
+    problem = f"data.conditions has {', '.join(names)}" if names else "the recipe has no data.conditions"
     raise RecipeError(
-        f"{files.root} edits images, and {problem}; write {needed}, the images before the edits", code="E1296"
+        f"{files.settings.path} edits images, and {problem}; write {needed} alone, the images before the edits",
+        code="E1296",
     )
 
 

@@ -59,6 +59,10 @@ class ModelFiles(ABC):
     has_split_names: ClassVar[bool] = False
     """Whether every version of ComfyUI that supports the family reads diffusers' names of layers that are fused in
     original-format checkpoints."""
+    takes_any_conditions: ClassVar[bool] = False
+    """Whether the denoiser takes any number of condition images, none included, under any names, in their order."""
+    needs_aligned_conditions: ClassVar[bool] = False
+    """Whether condition images must have the sizes of their samples, as those that are further channels."""
     settings: ModelSettings
     seed: int
     root: Path
@@ -122,7 +126,7 @@ class ModelFiles(ABC):
 
     @property
     def condition_names(self) -> tuple[str, ...]:
-        """The condition images that the denoiser takes, by their names in `data.conditions`."""
+        """The condition images that the denoiser needs, by their names in `data.conditions`."""
         return ()
 
     @property

@@ -42,6 +42,7 @@ def catalogue_of(width: int, height: int) -> Any:
         group=np.zeros(2, np.int32), rating=np.ones(2), prior=np.zeros(2, np.uint8), flip_of=lambda row: None
     )
     return SimpleNamespace(
+        conditions={},
         width=np.full(2, width),
         height=np.full(2, height),
         key_hash=hashes,

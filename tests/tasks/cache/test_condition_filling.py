@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from mezzotint.data.loading.loader import held_out_batches
 from mezzotint.families.base import condition_latents
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Batch
@@ -28,7 +29,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def settings(root: Path, **changes: Any) -> DataSettings:
-    return data(root, conditions={"source": root / "before"}, crop="random", flip=0.5, **changes)
+    return data(root, **{"conditions": {"source": root / "before"}, "crop": "random", "flip": 0.5} | changes)
 
 
 def batches(cache: Filled, chosen: DataSettings, *, is_cached: bool, epochs: int = 1) -> list[Batch]:
@@ -92,3 +93,29 @@ def test_dropped_condition_is_zero_for_the_model(root: Path) -> None:
         assert torch.equal(latents.flatten(1).abs().sum(dim=1) > 0, kept)
         half = batch.rows(0, 1)
         assert torch.equal(half.conditions["source"].is_kept, kept[:1])
+
+
+def test_condition_of_its_own_shape_is_whole_and_shares_batches_with_its_size(root: Path) -> None:
+    for number, path in enumerate(sorted((root / "before").glob("*.png"))):
+        side = (64, 32) if number % 2 else (40, 90)
+        Image.new("RGB", side, (40 * number, 0, 0)).save(path)
+    conditions = {"source": {"folder": root / "before", "align": "own"}}
+    caching = {"path": root / "cache", "latents": True, "crops": 2}
+    chosen = settings(root, conditions=conditions, batch_size=3, cache=caching)
+    cache = filled(root, chosen)
+    shapes = set()
+    for is_cached in (False, True):
+        for batch in batches(cache, chosen, is_cached=is_cached, epochs=2):
+            images = batch.conditions["source"]
+            sizes = {int(key[0]) % 2 for key in batch.keys}
+            assert len(sizes) == 1, "one size of condition images in a batch"
+            latents = condition_latents(Encoder("media"), batch, torch.device("cpu"))["source"]  # type: ignore[arg-type]
+            shapes.add((sizes.pop(), latents.shape[2:]))
+            if images.pixels is not None:
+                red = (images.pixels[:, 0, 0, 0] + 1) * 127.5 / 40
+                assert red.round().int().tolist() == [int(key[0]) for key in batch.keys]
+    assert shapes == {(0, (6, 3)), (1, (3, 6))}
+    rows = np.arange(6, dtype=np.int32)
+    held = [set(batch.keys) for batch in held_out_batches(cache.catalogue, rows, chosen, seed=1)]
+    assert set.union(*held) == {f"{number}.png" for number in range(6)}
+    assert all(len({int(key[0]) % 2 for key in keys}) == 1 for keys in held)

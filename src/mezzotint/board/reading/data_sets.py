@@ -27,7 +27,7 @@ from mezzotint.data.findings import images
 from mezzotint.data.findings.sets import SetSummary, summarize_sets
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.data.media.colour import conversions_of
-from mezzotint.data.schedule import captions, placement, plan
+from mezzotint.data.schedule import captions, condition_dropout, placement, plan
 from mezzotint.data.schedule.columns import plan_columns
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import MezzotintError
@@ -129,6 +129,9 @@ class DataSet:
         dropout = settings.captions.dropout if row_dropout is None else row_dropout
         if captions.is_dropped_in(at_epoch, settings.captions.dropout_every):
             dropout = 1.0
+        if not condition_dropout.has_caption(visit, settings.condition_dropout):
+            dropout = 1.0
+        is_dropped = captions.is_dropped(visit, dropout)
         chosen = captions.choose(catalogue.captions(row), visit, dropout=dropout)
         all_captions = captions.DrawnCaptions.of(catalogue, row, settings)
         top, left = crop.crop_top_left
@@ -145,7 +148,8 @@ class DataSet:
             ],
             "flipped": crop.flipped,
             "caption": make_printable(all_captions.at_visit(chosen, visit, is_cached=settings.cache.text)),
-            "dropped": captions.is_dropped(visit, dropout),
+            "dropped": is_dropped,
+            "conditions": [name for name, paired in catalogue.conditions.items() if paired.rows[row] >= 0],
             "captions": [make_printable(text) for text in catalogue.captions(row)[:20]],
             "conversions": list(conversions_of(int(catalogue.conversions[row]))),
             "problems": [PROBLEMS[name] for name, mask in self.masks.items() if mask[row] and name != "converted"],

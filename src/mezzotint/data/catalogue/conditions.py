@@ -49,7 +49,8 @@ def pair(catalogue: Catalogue, images: Catalogue, settings: DataSettings, name: 
             f"data.conditions.{name}.optional=true",
             code="E1294",
         )
-    unfit = list(_list_unfit(catalogue, images, rows))
+    is_aligned = np.array([one.settings.conditions[name].align == "target" for one in settings.image_sets()])
+    unfit = list(_list_unfit(catalogue, images, np.where(is_aligned[catalogue.set], rows, -1)))
     if unfit:
         raise DatasetError(
             f"data.conditions: {format_count(len(unfit), f'{name} image')} of another shape than the sample: "

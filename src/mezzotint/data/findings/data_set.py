@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mezzotint.data.catalogue import requirements
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.catalogue.data_report import readable
-from mezzotint.data.findings import captions, files, images
+from mezzotint.data.findings import captions, files, images, pairs
 from mezzotint.data.findings.captions import LostWords
 from mezzotint.data.findings.finding import Example, Finding, in_order, limit_examples, name_first
 from mezzotint.data.schedule.balance import Fill, fills
@@ -58,6 +58,7 @@ def _all(
     if len(set(paths)) == len(paths):  # a folder that is listed twice has its own note
         yield from images.of_copies(catalogue, rows)
     all_rows = np.concatenate([rows, held])
+    yield from pairs.of_pairs(catalogue, all_rows)
     yield from images.of_sizes(catalogue, all_rows, settings)
     yield from captions.of_captions(catalogue, all_rows)
     yield from captions.of_directions(catalogue, rows, settings)

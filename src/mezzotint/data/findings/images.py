@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings.finding import Example, Finding, examples_of, limit_examples
+from mezzotint.data.findings.pairs import is_same_pair
 from mezzotint.settings.counting import format_count
 from mezzotint.settings.sections.data import DataSettings
 
@@ -75,7 +76,8 @@ def of_copies(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Finding
     if not same:
         return
     trained = set(rows.tolist())
-    pairs = [(row, first) for row, first in same.items() if row in trained and first in trained]
+    both = ((row, first) for row, first in same.items() if row in trained and first in trained)
+    pairs = [(row, first) for row, first in both if is_same_pair(catalogue, row, first)]
     if pairs:
         verb, them = ("is", "it") if len(pairs) == 1 else ("are", "them")
         yield Finding(

@@ -18,10 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
+from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches
 from mezzotint.data.loading import _supervise
 from mezzotint.data.loading._clip_worker import worker_of
 from mezzotint.data.loading.worker import BatchRequest, HostBatch, to_batch
+from mezzotint.data.schedule import condition_shapes
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import MezzotintError
 from mezzotint.settings.sections.data import DataSettings
@@ -206,8 +208,12 @@ def held_out_batches(
     rows = np.asarray(rows, dtype=np.int32)
     worker = worker_of(catalogue, settings, seed=seed, caches=caches or Caches(), is_training=False)
     placed, batches = catalogue.buckets_of(rows, settings), []
-    for bucket in np.unique(placed.bucket).tolist():
-        entries = np.flatnonzero(placed.bucket == bucket)
+    shapes = condition_shapes.shapes_of(
+        catalogue, rows[placed.sample], placed.bucket, buckets.table(settings), settings
+    )
+    kind = placed.bucket if shapes is None else placed.bucket + shapes.astype(np.int32) * (1 << 16)
+    for first in np.unique(kind, return_index=True)[1].tolist():
+        bucket, entries = int(placed.bucket[first]), np.flatnonzero(kind == kind[first])
         for of_batch in (entries[i : i + settings.batch_size] for i in range(0, len(entries), settings.batch_size)):
             visits, ones = placed.choice[of_batch].astype(np.int32), np.ones(len(of_batch), dtype=np.float32)
             chosen = rows[placed.sample[of_batch]]

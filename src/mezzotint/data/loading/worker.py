@@ -263,8 +263,11 @@ class BatchWorker(Dataset[Any]):
     def _condition(
         self, name: str, visits: Sequence[Visit], placed: Sequence[Placement], broken: list[int]
     ) -> ConditionImages:
-        """The images of a condition, placed as their samples; zeros for a missing or corrupt one."""
-        paired, bucket = self._catalogue.conditions[name], placed[0].bucket
+        """The images of a condition; zeros for a missing or corrupt one."""
+        paired = self._catalogue.conditions[name]
+        place = partial(placement.of_condition, self._catalogue, name=name, settings=self._settings)
+        placed = [place(visit.row, placed=one) for visit, one in zip(visits, placed, strict=True)]
+        bucket = placed[0].bucket
         p = self._settings.condition_dropout if self._is_training else 0.0
         rows = paired.rows[[visit.row for visit in visits]].tolist()
         is_kept = [row >= 0 and condition_dropout.has_images(visit, p) for row, visit in zip(rows, visits, strict=True)]

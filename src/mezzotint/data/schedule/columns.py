@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws
+from mezzotint.data.buckets import buckets
+from mezzotint.data.schedule import condition_shapes
 from mezzotint.data.schedule._grouping import BatchGroups, batch_groups
 from mezzotint.data.schedule._pairing import balance_repeats
 from mezzotint.errors import DatasetError
@@ -37,8 +39,9 @@ class PlanColumns:
     """The input of a plan for each sample, or for each of its base sizes (`choices`). key_hash: (n,) uint64. bucket:
     (n,) int16, index in `buckets.table`. repeats: (n,) float32 or float64, above 0. group: (n,) int32, 0 without a
     name, or None if no sample has one. rating: (n,) float32, above 0, or None if all ratings are equal. prior: (n,),
-    which are class images, or None. batch_sizes: those of the sets, or () for that of the settings; size_of: (n,) index
-    in them, or None if there is one. choices: None if each sample has one base size."""
+    which are class images, or None. batch_sizes: those of the sets, once for each
+    size of condition images, or () for that of the settings; size_of: (n,) index in them, or None if there is one.
+    choices: None if each sample has one base size."""
 
     key_hash: NDArray[np.uint64]
     bucket: NDArray[np.int16]
@@ -78,7 +81,11 @@ def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) 
         per_visit = 1 if choices is None else np.where(choices.is_random, choices.count, 1)
         repeats = balance_repeats(repeats, prior, per_visit)
     sizes = tuple(dict.fromkeys(one.settings.batch_size for one in sets))
-    numbers = np.array([sizes.index(one.settings.batch_size) for one in sets], np.int16)
+    size_of = np.array([sizes.index(one.settings.batch_size) for one in sets], np.int16)[catalogue.set[indexes]]
+    shape = condition_shapes.shapes_of(catalogue, indexes, placed.bucket, buckets.table(settings), settings)
+    if shape is not None:
+        kinds, kind = np.unique(np.stack([size_of, shape], axis=1), axis=0, return_inverse=True)
+        sizes, size_of = tuple(sizes[number] for number in kinds[:, 0].tolist()), kind.reshape(-1).astype(np.int16)
     return PlanColumns(
         _hashes(catalogue.key_hash[indexes], choices),
         placed.bucket,
@@ -87,7 +94,7 @@ def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) 
         rating=rating if (rating != 1).any() else None,
         prior=prior if prior.any() else None,
         batch_sizes=sizes,
-        size_of=numbers[catalogue.set[indexes]] if len(sizes) > 1 else None,
+        size_of=size_of if len(sizes) > 1 else None,
         choices=choices,
     )
 

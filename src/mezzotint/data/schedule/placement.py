@@ -6,8 +6,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mezzotint import draws
 from mezzotint.data.buckets import own_sizes
+from mezzotint.data.schedule import condition_shapes
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
@@ -75,6 +78,22 @@ def _of_row(
         flip_key=flip_key,
         resized=resized,
     )
+
+
+def of_condition(catalogue: Catalogue, row: int, name: str, placed: Placement, settings: DataSettings) -> Placement:
+    """The placement of a condition image of a sample that is `placed`: the same, or with `align: own` the whole image,
+    cropped to the middle to a size of its own, and not mirrored. For a missing image that of the sample. settings: of
+    the data set."""
+    condition = catalogue.settings_of(row, settings).conditions[name]
+    paired = catalogue.conditions[name]
+    image = int(paired.rows[row])
+    if condition.align == "target" or image < 0:
+        return placed
+    size = Size(int(paired.images.width[image]), int(paired.images.height[image]))
+    width, height, pixels = (np.array([n], np.int64) for n in (size.width, size.height, placed.bucket.pixels))
+    wide, high = condition_shapes.fit(width, height, pixels, settings)
+    bucket = Size(int(wide[0]), int(high[0]))
+    return place(size, bucket, crop="center", jitter=0.0, flip=0.0, crop_key=0, flip_key=0)
 
 
 def _triangular(size: Size, bucket: Size, jitter: float, crop_key: int, flipped: bool) -> Placement:

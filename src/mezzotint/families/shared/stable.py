@@ -146,12 +146,12 @@ class StableFamily(FolderFamily):
 
     def _pieces(self, part: str, captions: Sequence[str]) -> Tensor:
         """The tokens (B n, L) of captions for a text encoder, in n pieces each, see `model.caption_tokens`."""
+        ids = self._tokens(part, captions)[0]
+        if self._pieces_of_caption == 1:
+            return ids
         tokenizer = self._tokenizer(part)
         return caption_pieces.split(
-            self._tokens(part, captions)[0],
-            pieces=self._pieces_of_caption,
-            end=tokenizer.eos_token_id,
-            pad=tokenizer.pad_token_id,
+            ids, pieces=self._pieces_of_caption, end=tokenizer.eos_token_id, pad=tokenizer.pad_token_id
         )
 
     def _apply_template(self, part: str, captions: Sequence[str]) -> list[str]:

@@ -52,6 +52,7 @@ class StableFiles(FolderFiles):
     narrower: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Values that make the configurations of the shipped tiny model even smaller, by part."""
 
+    needs_aligned_conditions = True
     pipelines: ClassVar[Mapping[str, str]] = {}
     """The pipelines of diffusers for models that edit and inpaint, by `model.task`."""
 

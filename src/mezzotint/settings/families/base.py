@@ -144,7 +144,7 @@ FLOW_MATCHING_REFUSES = {
     "depth": _OF_FOLDERS,
     "clip_skip": _OF_ENCODERS,
     "caption_tokens": _OF_ENCODERS,
-    "task": "it takes what its files say",
+    "task": "its files decide what it takes",
     "last_layers": _OF_ENCODERS,
     "prediction": "it is a flow-matching model and predicts the velocity",
 }

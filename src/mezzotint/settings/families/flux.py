@@ -1,4 +1,4 @@
-"""Facts and settings of FLUX.1 dev and schnell: guidance during training, length of T5's input."""
+"""Facts and settings of FLUX.1 dev, schnell and Kontext: guidance during training, length of T5's input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 SPEC = FamilySpec(
     name="flux",
-    trains="FLUX.1 dev and schnell",
+    trains="FLUX.1 dev, schnell and Kontext",
     label="FLUX.1",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_flux.FluxTransformer2DModel",
@@ -51,7 +51,7 @@ SPEC = FamilySpec(
     tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"},
     trainable=("denoiser", "text_encoder"),
     latent_scale=0.3611,
-    refuses=FLOW_MATCHING_REFUSES,
+    refuses={name: reason for name, reason in FLOW_MATCHING_REFUSES.items() if name != "task"},
     tensor_names=r"^(model\.diffusion_model\.)?double_blocks\.\d+\.img_mod\.lin\.",
     settings=FluxSettings,
     matches=_matches,

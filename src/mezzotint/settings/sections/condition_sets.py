@@ -31,6 +31,11 @@ def contradictions(data: DataSettings) -> Iterator[str]:
     if not any(names):
         return
     spec = format_spec(data.format)
+    if data.holdout.path:
+        yield (
+            "data.holdout.path has no condition images; leave it out, and hold out some pairs with "
+            "data.holdout.fraction"
+        )
     if data.has_class_images:
         yield "data.conditions and class images (data.prior) do not go together; leave out one of them"
     if spec.has_clips or spec.is_encoded:

@@ -26,6 +26,11 @@ class ConditionSettings(Section):
     match: Annotated[Literal["name"], ALLOW] = "name"
     """How an image of `folder` finds its sample: by its `name` below the folder, with any extension."""
 
+    align: Annotated[Literal["target", "own"], ALLOW] = "target"
+    """`target`: the image is resized, cropped and mirrored like its sample, and needs its aspect ratio. `own`: it keeps
+    its shape, at about as many pixels as `data.resolution` says, cropped to multiples of `data.buckets.step`, not
+    mirrored; for models with references. A batch then has conditions of one size."""
+
     optional: Annotated[bool, ALLOW] = False
     """Whether samples may be without this image; they then get black. Otherwise a sample without it is an error."""
 

@@ -16,6 +16,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading.worker import BROKEN, read_image, to_pixels
+from mezzotint.data.schedule import placement
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import ModelFamily
 from mezzotint.settings.sections.data import DataSettings
@@ -53,7 +54,7 @@ def fill(
     of_rows = catalogue.buckets_of(rows, settings)
     for number in np.unique(of_rows.bucket).tolist():
         of_bucket = rows[of_rows.sample[of_rows.bucket == number]]
-        absent = _list_absent(catalogue, latents, of_bucket, table[number])
+        absent = _list_absent(catalogue, settings, latents, of_bucket, table[number])
         if not absent:
             continue
         family = family or encoding.set_memory_format(load())
@@ -62,19 +63,23 @@ def fill(
 
 
 def _list_absent(
-    catalogue: Catalogue, latents: LatentCache, rows: NDArray[np.int32], bucket: Size
+    catalogue: Catalogue, settings: DataSettings, latents: LatentCache, rows: NDArray[np.int32], bucket: Size
 ) -> dict[bytes, Absent]:
-    store = latents.condition_store(bucket)
-    assert store is not None, "latents were filled before"
     needed: dict[bytes, Absent] = {}
     for row, view in product(rows.tolist(), range(latents.views)):
         placed = latents.placement(catalogue, row, view, bucket)
-        for paired in catalogue.conditions.values():
+        for name, paired in catalogue.conditions.items():
             if (image := int(paired.rows[row])) >= 0:
-                address = latents.condition_address(paired.images, image, placed)
-                needed[address] = Absent(address, paired.images, image, placed)
-    present = store.has(list(needed), checks=True) if needed else ()
-    return {address: needed[address] for address, is_there in zip(needed, present, strict=True) if not is_there}
+                own = placement.of_condition(catalogue, row, name, placed, settings)
+                address = latents.condition_address(paired.images, image, own)
+                needed[address] = Absent(address, paired.images, image, own)
+    return {address: one for address, one in needed.items() if not _is_stored(latents, one)}
+
+
+def _is_stored(latents: LatentCache, one: Absent) -> bool:
+    store = latents.condition_store(one.placed.bucket)
+    assert store is not None, "latents were filled before"
+    return bool(store.has([one.address], checks=True)[0])
 
 
 def _encode(

@@ -346,7 +346,8 @@ class MetaModel:
             if self.recipe.data.has_clips and self.recipe.data.clips.images:
                 of_images = self._frozen_text(len(weight) * self.recipe.data.clips.images)
                 condition = replace(condition, joined_images=of_images)
-            predicted = self.family.predict(noised, condition)
+            images = {name: torch.zeros_like(noised.x_0) for name in self.recipe.data.condition_names}
+            predicted = self.family.predict(noised, replace(condition, images=images))
         return self.objective.loss(predicted, noised, weight).total
 
     def _frozen_text(self, samples: int) -> TextEmbedding | None:

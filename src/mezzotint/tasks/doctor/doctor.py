@@ -18,7 +18,7 @@ from mezzotint.errors import RecipeError, escape_line
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.reading.read import Reading, read_text, resolve_paths
 from mezzotint.settings.recipe import Recipe
-from mezzotint.tasks.doctor import _batches, _captions, _examining, _images, _machine, _report
+from mezzotint.tasks.doctor import _batches, _captions, _examining, _images, _machine, _pairs, _report
 from mezzotint.tasks.doctor._examining import ExaminedData
 from mezzotint.tasks.doctor._report import Report
 from mezzotint.tasks.reading import choices, command_line, continuing, hub
@@ -127,6 +127,7 @@ def _all_findings(examined: ExaminedData, processes: Sequence[int]) -> Iterator[
     if of_sets := summarize_sets(dataset.catalogue, dataset.rows, dataset.timeline.columns, data):
         yield find_sets(of_sets)
     yield from _images.of_likeness(examined)
+    yield from _pairs.of_alignment(examined)
     yield from _captions.of_captions(examined)
     yield from _batches.of_batches(examined.recipe, examined.dataset, processes)
     yield from _images.of_conversions(examined)

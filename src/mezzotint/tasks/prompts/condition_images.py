@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from mezzotint.diffusion import inpainting
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily, encode_inpainting
 from mezzotint.sampling.requests import Request
@@ -16,8 +17,9 @@ from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.prompts.first_frames import pixels_of, probe_size, region_of
 
-Encoded = dict[tuple[tuple[str, Path], ...], dict[Size, Mapping[str, Tensor]]]
-"""`Request.images`, (1, C, h, w) by name, of the files of all conditions by name and a size."""
+Encoded = dict[tuple[str, Path, Size], Tensor]
+"""Latents (1, C, h, w) by the condition's name, the file and the size; of a model that inpaints by the name with the
+mask's file."""
 
 _INPAINTING = ("source", "mask")
 """What a model that inpaints needs: an image, and the region to fill, white in a file of the same size."""
@@ -26,6 +28,8 @@ _INPAINTING = ("source", "mask")
 def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]]) -> None:
     """Raises RecipeError E1296 if a model does not take these conditions, or needs others."""
     taken = _INPAINTING if family.inpaints else family.condition_names
+    if family.files.takes_any_conditions:
+        return
     if unknown := [name for name in conditions if name not in taken]:
         what = f"takes {', '.join(taken)}" if taken else "takes no images"
         raise RecipeError(f"sample.conditions: this model {what}, got {', '.join(unknown)}", code="E1296")
@@ -39,19 +43,35 @@ def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]])
 
 
 def with_images(
-    requests: Sequence[Request], recipe: Recipe, encoder: Callable[[], ModelFamily], known: Encoded
-) -> list[Request]:
+    requests: Sequence[Request], recipe: Recipe, encoder: Callable[[], ModelFamily], known: Encoded, *,
+    inpaints: bool = False,
+) -> list[Request]:  # fmt: skip
     """The requests with their condition images. encoder: returns a family with its autoencoder, called for images that
-    are not `known`, which are added to it. Raises RecipeError E1091 for an image that cannot be read, E1296 for fewer
-    images than prompts."""
-    conditions = recipe.sample.conditions.items()
-    if not conditions:
-        return list(requests)
-    keys = [tuple((name, _file_of(name, files, request.line)) for name, files in conditions) for request in requests]
-    for key, size in dict.fromkeys((key, request.size) for key, request in zip(keys, requests, strict=True)):
-        if size not in known.setdefault(key, {}):
-            known[key][size] = _encode(dict(key), replace(size, frames=1), recipe.data, encoder())
-    return [replace(request, images=known[key][request.size]) for key, request in zip(keys, requests, strict=True)]
+    are not `known`, which are added to it. inpaints: whether the model does. Raises RecipeError E1091 for an image that
+    cannot be read, E1296 for fewer images than prompts, and for a mask of another size than its image."""
+    conditions = _in_trained_order(recipe)
+    files = [{name: _file_of(name, paths, request.line) for name, paths in conditions} for request in requests]
+    if inpaints:
+        images = [_inpainting(of_request, request.size, recipe.data, encoder, known)
+                  for of_request, request in zip(files, requests, strict=True)]  # fmt: skip
+        return [replace(request, images=of_request) for request, of_request in zip(requests, images, strict=True)]
+    keys = [
+        {name: (name, path, request.size) for name, path in of_request.items()}
+        for request, of_request in zip(requests, files, strict=True)
+    ]
+    for key in dict.fromkeys(key for one in keys for key in one.values()):
+        if key not in known:
+            known[key] = _encode(*key, recipe, encoder())
+    return [
+        replace(request, images={name: known[key] for name, key in one.items()})
+        for request, one in zip(requests, keys, strict=True)
+    ]
+
+
+def _in_trained_order(recipe: Recipe) -> list[tuple[str, tuple[Path, ...]]]:
+    """`sample.conditions`, those of the training data first and in their order, which some models distinguish."""
+    order = {name: number for number, name in enumerate(recipe.data.condition_names)}
+    return sorted(recipe.sample.conditions.items(), key=lambda item: order.get(item[0], len(order)))
 
 
 def _file_of(name: str, files: Sequence[Path], number: int) -> Path:
@@ -66,27 +86,36 @@ def _file_of(name: str, files: Sequence[Path], number: int) -> Path:
     return files[number]
 
 
-def _encode(files: Mapping[str, Path], size: Size, data: DataSettings, model: ModelFamily) -> dict[str, Tensor]:
-    """The condition images of one request. model: has its autoencoder."""
+def _encode(name: str, path: Path, size: Size, recipe: Recipe, model: ModelFamily) -> Tensor:
     device = next(model.parts()["vae"].parameters()).device
-    if model.inpaints:
-        region = region_of(files["mask"], size, data, "sample.conditions.mask")
-        _require_one_size(files)
-        pixels = pixels_of(files["source"], size, data, "sample.conditions.source")
-        images = encode_inpainting(model, pixels.to(device), region.to(device))
-        return {name: image.cpu() for name, image in images.items()}
-    images = {}
-    for name, path in files.items():
-        pixels = pixels_of(path, size, data, f"sample.conditions.{name}")
-        images[name] = model.encode_media(pixels.to(device)).chunk(2, dim=1)[0].cpu()
-    return images
+    pixels = pixels_of(path, replace(size, frames=1), recipe.data, f"sample.conditions.{name}")
+    return model.encode_media(pixels.to(device)).chunk(2, dim=1)[0].cpu()
 
 
-def _require_one_size(files: Mapping[str, Path]) -> None:
+def _inpainting(
+    files: Mapping[str, Path], size: Size, data: DataSettings, encoder: Callable[[], ModelFamily], known: Encoded
+) -> dict[str, Tensor]:
+    """`Request.images` of a model that inpaints. files: the image and its mask."""
+    image, mask = (files[name] for name in _INPAINTING)
+    keys = {name: (f"{name} {mask}", image, size) for name in (inpainting.MASK, inpainting.MASKED_IMAGE)}
+    if not known.keys() >= set(keys.values()):
+        _require_one_size(image, mask)
+        model = encoder()
+        device = next(model.parts()["vae"].parameters()).device
+        region = region_of(mask, replace(size, frames=1), data, "sample.conditions.mask")
+        pixels = pixels_of(image, replace(size, frames=1), data, "sample.conditions.source")
+        encoded = encode_inpainting(model, pixels.to(device), region.to(device))
+        known.update({keys[name]: tensor.cpu() for name, tensor in encoded.items()})
+    return {name: known[key] for name, key in keys.items()}
+
+
+def _require_one_size(image: Path, mask: Path) -> None:
     """Raises RecipeError E1296 for a mask of another size than its image."""
-    image, mask = (probe_size(files[name], f"sample.conditions.{name}") for name in _INPAINTING)
-    if image != mask:
+    sizes = [
+        probe_size(path, f"sample.conditions.{name}") for name, path in zip(_INPAINTING, (image, mask), strict=True)
+    ]
+    if sizes[0] != sizes[1]:
         raise RecipeError(
-            f"sample.conditions.mask: {files['mask']} is {mask}, its image {image}; give a mask of the image's size",
+            f"sample.conditions.mask: {mask} is {sizes[1]}, its image {sizes[0]}; give a mask of the image's size",
             code="E1296",
         )

@@ -73,12 +73,9 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
         if text is not None:
             several = switch.name == "--guidance" and "," in text
             overrides.append(f"{switch.setting}=[{text}]" if several else f"{switch.setting}={text}")
-    embeddings = dict(_named_file(line, "--embedding", text, "'<toy>=FILE'") for text in line.get_all("--embedding"))
+    embeddings = dict(_embedding(line, text) for text in line.get_all("--embedding"))
     overrides += [f"model.tokens.files={json.dumps(embeddings, ensure_ascii=False)}"] if embeddings else []
-    conditions: dict[str, list[str]] = {}
-    for text in line.get_all("--condition"):
-        name, path = _named_file(line, "--condition", text, "source=cat.png")
-        conditions.setdefault(name, []).append(path)
+    conditions = _conditions(line)
     overrides += [f"sample.conditions={json.dumps(conditions, ensure_ascii=False)}"] if conditions else []
     return SampleArgs(
         source=sources[0],
@@ -162,13 +159,23 @@ def _adapter(line: CommandLine, text: str) -> tuple[Path, float]:
     return path, 1.0 if strength is None else strength
 
 
-def _named_file(line: CommandLine, option: str, text: str, example: str) -> tuple[str, str]:
-    """The name and the path of a value `NAME=FILE`."""
-    name, equals, file = text.partition("=")
-    path = Path(file).expanduser()
-    if not (name and equals and path.exists()):
-        raise line.usage_error(f"{option}: {text!r} is not a name and an existing file; write {example}")
-    return name, str(path.resolve())
+def _embedding(line: CommandLine, text: str) -> tuple[str, str]:
+    token, equals, name = text.partition("=")
+    path = Path(name).expanduser()
+    if not (token and equals and path.exists()):
+        raise line.usage_error(f"--embedding: {text!r} is not a token and an existing file; write '<toy>=FILE'")
+    return token, str(path.resolve())
+
+
+def _conditions(line: CommandLine) -> dict[str, list[str]]:
+    """The files of `--condition`, by name."""
+    conditions: dict[str, list[str]] = {}
+    for text in line.get_all("--condition"):
+        name, _, file = text.partition("=")
+        if not (name and file):
+            raise line.usage_error(f"--condition: {text!r} is not a name and a file; write source=cat.png")
+        conditions.setdefault(name, []).append(file)
+    return conditions
 
 
 def _weights(line: CommandLine) -> Weights | None:
