@@ -33,6 +33,8 @@ diffusers-dreambooth-lora-flux2-klein --pretrained_model_name_or_path=klein --in
 diffusers-dreambooth-lora-qwen-image --pretrained_model_name_or_path=qwen --instance_data_dir=cat --instance_prompt=sks --rank=16 --cache_latents --weighting_scheme=none
 diffusers-dreambooth-lora-sd3 --pretrained_model_name_or_path=sd3 --instance_data_dir=cat --instance_prompt=sks --rank=16 --train_text_encoder --text_encoder_lr=5e-6
 diffusers-dreambooth-lora-z-image --pretrained_model_name_or_path=z --instance_data_dir=cat --instance_prompt=sks --rank=16 --gradient_checkpointing
+diffusers-instruct-pix2pix --pretrained_model_name_or_path=sd15 --train_data_dir=pairs --conditioning_dropout_prob=0.05 --random_flip --use_ema
+diffusers-instruct-pix2pix-sdxl --pretrained_model_name_or_path=sdxl --dataset_name=me/edits --original_image_column=before --vae_precision=bf16
 """  # noqa: E501
 """Lines to translate, the name of the dialect first."""
 

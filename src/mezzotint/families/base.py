@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from mezzotint.diffusion import noise
+from mezzotint.diffusion import inpainting, noise
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
@@ -153,6 +153,8 @@ class ModelFamily(ABC):
 
     condition_names: tuple[str, ...] = ()
     """The condition images that the denoiser takes, see `ModelFiles.condition_names`."""
+    inpaints: bool = False
+    """Whether the denoiser fills a region of an image, see `ModelFiles.inpaints`."""
     guides_images: bool = False
     """Whether condition images have a guidance scale of their own."""
 
@@ -316,7 +318,7 @@ def batch_latents(family: ModelFamily, batch: Batch, device: torch.device, poste
 
 def condition_latents(family: ModelFamily, batch: Batch, device: torch.device) -> dict[str, Tensor]:
     """The latents (B, C, h, w) of a batch's condition images by name: the posterior's mean, scaled; zeros for missing
-    ones. No gradient."""
+    ones. With a region to fill also those of `diffusion.inpainting`. No gradient."""
     latents: dict[str, Tensor] = {}
     for name, images in batch.conditions.items():
         mean = images.latents
@@ -325,7 +327,19 @@ def condition_latents(family: ModelFamily, batch: Batch, device: torch.device) -
             mean = family.encode_media(images.pixels.to(device, non_blocking=True)).chunk(2, dim=1)[0]
         kept = images.is_kept.to(device, non_blocking=True)
         latents[name] = mean.to(device, non_blocking=True) * kept[:, None, None, None]
+    if batch.region is not None:
+        assert batch.pixels is not None, "latents of images with regions to fill are not cached"
+        pixels = batch.pixels.to(device, non_blocking=True)
+        latents |= encode_inpainting(family, pixels, batch.region.to(device, non_blocking=True))
     return latents
+
+
+def encode_inpainting(family: ModelFamily, pixels: Tensor, region: Tensor) -> dict[str, Tensor]:
+    """What an inpainting model is given of images (B, 3, H, W) in [−1, 1] with regions to fill (B, H, W) in [0, 255]:
+    see `inpainting.to_latents`; of the posterior the mean."""
+    filled = inpainting.binarize(region)
+    masked = inpainting.without_region(pixels, filled)
+    return inpainting.to_latents(filled, family.encode_media(masked).chunk(2, dim=1)[0])
 
 
 def _latents_of_batch(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments) -> Tensor:

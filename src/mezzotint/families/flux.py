@@ -63,7 +63,13 @@ class Files(FlowFiles):
 
     @classmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
-        """See FlowFiles. `model.task` decides between dev and Kontext, whose networks are the same."""
+        """See FlowFiles. `model.task` decides between dev and Kontext, whose networks are the same. Raises WeightsError
+        E1296 for `inpaint`."""
+        if settings.task == "inpaint":
+            raise WeightsError(
+                "model.task=inpaint: FLUX.1 is not trained to inpaint; leave it out, or use Stable Diffusion or SDXL",
+                code="E1296",
+            )
         files = super().of(settings, seed)
         if settings.task == "auto":
             return files

@@ -129,6 +129,11 @@ class ModelFiles(ABC):
         """The condition images that the denoiser needs, by their names in `data.conditions`."""
         return ()
 
+    @property
+    def inpaints(self) -> bool:
+        """Whether the denoiser fills a region of an image (`data.inpaint`)."""
+        return False
+
     def require_trainable(self) -> None:
         """Raises WeightsError E1220, E1221 for a variant that can be sampled but is trained only if the recipe allows
         it."""

@@ -18,6 +18,10 @@ def compute_data(draft: Draft, script: ExampleScript) -> None:
     match script.data:
         case "captions":
             _set_captioned_images(draft)
+        case "edits":
+            _set_captioned_images(draft)
+            column = draft.text("original_image_column")
+            draft.set("data.conditions.source.column", column, "original_image_column")
         case "subject":
             _set_subject_images(draft)
         case "token":

@@ -24,7 +24,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches, has_mask
 from mezzotint.data.media import clip_files, clip_transforms, decoding, timeouts
 from mezzotint.data.media.colour import Conversion
-from mezzotint.data.schedule import captions, condition_dropout, placement, plan
+from mezzotint.data.schedule import captions, condition_dropout, inpaint_masks, placement, plan
 from mezzotint.data.schedule.clip_visits import Instants
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError, DatasetError, MezzotintError
@@ -61,7 +61,7 @@ class BatchRequest:
 class HostBatch:
     """The result of a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
     the stored dtype. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped, is_class,
-    mask: see `Batch`. conditions: see `Batch`, with uint8 pixels or latents in the stored dtype. broken: see
+    mask, region: see `Batch`. conditions: see `Batch`, with uint8 pixels or latents in the stored dtype. broken: see
     `StepBatches`."""
 
     request: BatchRequest
@@ -79,6 +79,7 @@ class HostBatch:
     is_class: Tensor | None = None
     mask: Tensor | None = None
     conditions: Mapping[str, ConditionImages] = field(default_factory=dict)
+    region: Tensor | None = None
     broken: tuple[str, ...] = ()
 
     def pin_memory(self) -> Self:
@@ -136,6 +137,7 @@ class BatchWorker(Dataset[Any]):
         conditions = {name: self._condition(name, visits, placed, broken) for name in self._catalogue.conditions}
         weight = torch.from_numpy(self._weight(request))
         weight[broken] = 0.0
+        mask = self._masks(visits, placed, bucket, keys, broken) if self._has_masks else None
         batch = HostBatch(
             request,
             keys,
@@ -149,8 +151,9 @@ class BatchWorker(Dataset[Any]):
             text=self._embedded([visit.row for visit in visits], chosen),
             dropped=self._dropped(visits),
             is_class=torch.from_numpy(self._is_class(request)) if self._has_classes else None,
-            mask=self._masks(visits, placed, bucket, keys, broken) if self._has_masks else None,
+            mask=mask,
             conditions=conditions,
+            region=self._region(visits, bucket, mask) if self._settings.inpaint.is_on else None,
             broken=tuple(keys[i] for i in dict.fromkeys(broken)),
         )
         return replace(batch, joined_images=self._stills(batch, visits, placed))
@@ -242,6 +245,20 @@ class BatchWorker(Dataset[Any]):
             if i not in broken and has_mask(self._catalogue, visit.row, self._settings):
                 masks[i] = torch.from_numpy(read_mask(self._catalogue, visit.row, its_placement, self._settings))
         return masks
+
+    def _region(self, visits: Sequence[Visit], bucket: Size, mask: Tensor | None) -> Tensor:
+        """The regions to fill, uint8 (B, H, W). mask: of the batch, for `data.inpaint.masks=files`."""
+        settings = self._settings.inpaint
+        region = torch.zeros((len(visits), bucket.height, bucket.width), dtype=torch.uint8)
+        for i, visit in enumerate(visits):
+            if inpaint_masks.is_full(visit, settings.full):
+                region[i] = inpaint_masks.FILLED
+            elif settings.masks == "random":
+                region[i] = torch.from_numpy(inpaint_masks.draw_region(visit, bucket))
+            else:
+                assert mask is not None
+                region[i] = mask[i]
+        return region
 
     def _condition(
         self, name: str, visits: Sequence[Visit], placed: Sequence[Placement], broken: list[int]
@@ -370,6 +387,7 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
         is_class=moved.is_class,
         mask=moved.mask,
         conditions={name: _to_condition(images, device) for name, images in moved.conditions.items()},
+        region=moved.region,
     )
 
 
