@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from diffusers.pipelines.flux.pipeline_flux_fill import FluxFillPipeline
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion_inpaint import StableDiffusionInpaintPipeline
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl_inpaint import (
     StableDiffusionXLInpaintPipeline,
@@ -26,9 +28,10 @@ from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Condition, Noised
 from support.messages import refused
-from support.model_export import files_of, load_model
-from support.widened_models import first_layer, kind_of, text_model, widened_model
+from support.model_export import export_model, files_of, load_model
+from support.widened_models import fill_model, first_layer, kind_of, text_model, widened_model
 
+FLUX = Path(__file__).parents[1] / "parity" / "data" / "flow" / "flux" / "model"
 PIPELINES: dict[str, Any] = {"sd": StableDiffusionInpaintPipeline, "sdxl": StableDiffusionXLInpaintPipeline}
 
 
@@ -123,13 +126,55 @@ def _encode_mean(encode: Any) -> Any:
     return mean
 
 
+@pytest.fixture(scope="module")
+def fill(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of FLUX.1 Fill."""
+    return fill_model(FLUX, tmp_path_factory.mktemp("fill") / "model")
+
+
+def test_fill_inpaints_as_diffusers_pipeline_does(fill: Path, tmp_path: Path) -> None:
+    family = load_model(kind_of("flux"), ModelSettings(family="flux", path=fill))
+    assert family.inpaints
+    assert files_of(family).condition_names == ()
+    request = Request("a hat", Size(64, 64), seed=4, images=encoded(family))
+    settings = SampleSettings(steps=3, guidance=(30.0,), solver="euler")
+    ours = sample_latents(family, [request], Sampling(family.schedule, family.prediction, "cpu", settings))
+
+    pixels, mask = picture()
+    exported = export_model(family, tmp_path / "model")
+    pipeline: Any = FluxFillPipeline.from_pretrained(str(exported), local_files_only=True)
+    pipeline.set_progress_bar_config(disable=True)
+    pipeline.vae.encode = _encode_mean(pipeline.vae.encode)  # the pipeline draws from the posterior
+    theirs = pipeline(
+        "a hat", image=Image.fromarray(pixels), mask_image=Image.fromarray(mask), height=64, width=64,
+        num_inference_steps=3, guidance_scale=30.0, output_type="latent",
+        latents=pipeline._pack_latents(initial_noise(family, [request]), 1, *ours.shape[1:]),
+    ).images  # fmt: skip
+    theirs = pipeline._unpack_latents(theirs, 64, 64, pipeline.vae_scale_factor)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * float(theirs.abs().max()))
+    for name in request.images:
+        others = request.images | {name: request.images[name].flip(-1)}
+        sampling = Sampling(family.schedule, family.prediction, "cpu", settings)
+        assert not torch.equal(sample_latents(family, [replace(request, images=others)], sampling), ours)
+
+
+def test_only_fill_inpaints(fill: Path) -> None:
+    for task in ("text", "edit"):
+        with refused("E1296", f"inpaints .its denoiser takes 288 channels., but model.task={task}"):
+            load_model(kind_of("flux"), ModelSettings(family="flux", path=fill, task=task))  # type: ignore[arg-type]
+    with refused("E1296", "does not inpaint .its denoiser takes 16 channels., but model.task=inpaint"):
+        load_model(kind_of("flux"), ModelSettings(family="flux", path=FLUX, task="inpaint"))
+
+
 def test_mask_and_image_are_those_of_diffusers_processors(inpainters: dict[str, Path]) -> None:
     family = load_model(kind_of("sd"), ModelSettings(path=inpainters["sd"]))
     images = encoded(family)
     _, mask = picture()
     filled = torch.from_numpy((mask >= 128).astype(np.float32))[None, None]
-    assert torch.equal(images[inpainting.MASK], filled[..., ::8, ::8])
-    assert images[inpainting.MASKED_IMAGE].shape == (1, 4, 8, 8)
+    latents = images[inpainting.MASKED_IMAGE]
+    assert latents.shape == (1, 4, 8, 8)
+    assert torch.equal(images[inpainting.MASK], filled)
+    assert torch.equal(inpainting.top_left(filled, latents), filled[..., ::8, ::8])
 
 
 def test_region_and_image_change_what_is_generated(inpainters: dict[str, Path]) -> None:

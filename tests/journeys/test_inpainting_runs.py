@@ -13,8 +13,9 @@ from PIL import Image
 
 from mezzotint.cli import main
 from support.run_folders import logged, tensors_of
-from support.widened_models import FAMILIES, text_model
+from support.widened_models import FAMILIES, fill_model, text_model
 
+FLUX = Path(__file__).parents[1] / "parity" / "data" / "flow" / "flux" / "model"
 SIDE = 64
 OURS = (
     "run.device=cpu", "run.threads=1", "run.tensorboard=false", "data.workers=0", "run.preview.every=null",
@@ -94,6 +95,30 @@ def test_run_teaches_a_model_to_inpaint_and_resumes_exactly(
     Image.new("L", (32, 64)).save("other.png")
     assert main(["sample", "whole", *words, "--condition=source=photo.png", "--condition=mask=other.png"]) == 2
     assert "other.png is 32×64, its image 64×64; give a mask of the image's size" in capsys.readouterr().err
+
+
+def test_adapter_of_fill_resumes_exactly_on_rounded_weights(
+    tmp_path_factory: pytest.TempPathFactory, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = fill_model(FLUX, tmp_path_factory.mktemp("fill") / "model")
+    words = (
+        "model.adapter.kind=lora", "model.adapter.rank=2", "run.frozen_dtype=int8", "data.inpaint.masks=random",
+        "data.cache.text=true", "model.flux.t5_tokens=16", "optim.ema.rule=none",
+    )  # fmt: skip
+    assert train(model, "whole", *words, "run.steps=4", family="flux") == 0
+    assert train(model, "parts", *words, "run.steps=2", family="flux") == 0
+    assert main(["train", "parts/recipe.yaml", "run.resume=auto", "run.steps=4"]) == 0
+    whole, parts = tensors_of(Path("whole")), tensors_of(Path("parts"))
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
+
+    [adapter] = Path("whole/exports").rglob("pytorch_lora_weights.safetensors")
+    assert main(["check-adapter", str(adapter), f"--base={model}"]) == 0
+    pipeline: Any = DiffusionPipeline.from_pretrained(str(model), local_files_only=True)
+    pipeline.load_lora_weights(str(adapter.parent))
+    assert type(pipeline).__name__ == "FluxFillPipeline"
+    assert pipeline.get_active_adapters()
+    capsys.readouterr()
 
 
 def test_regions_of_mask_files_are_filled_and_held_out_images_count(models: dict[str, Path], images: Path) -> None:

@@ -1,17 +1,21 @@
-"""Tiny SD and SDXL models with random weights, and the same with further input channels, as if these were trained."""
+"""Tiny SD, SDXL and FLUX.1 models with random weights, and the same with further input channels, as if these were
+trained."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mezzotint import registry
 from mezzotint.families.base import ModelFamily
 from mezzotint.settings.sections.model import ModelSettings
 from support.model_export import export_model, load_model
+from support.sd_folder import edit
 
 FAMILIES = ("sd", "sdxl")
 
@@ -34,6 +38,19 @@ def widened_model(name: str, plain: Path, folder: Path, task: Literal["edit", "i
     weight = first_layer(family).detach().clone()
     weight[:, 4:] = torch.randn(weight[:, 4:].shape, generator=torch.Generator().manual_seed(1)) / 8
     return export_model(family, folder, {"denoiser/conv_in.weight": weight}, **changed)
+
+
+def fill_model(flux: Path, folder: Path) -> Path:
+    """A folder of FLUX.1 Fill. flux: a tiny FLUX.1 dev with latents of 4 channels."""
+    shutil.copytree(flux, folder)
+    edit(folder / "model_index.json", _class_name="FluxFillPipeline")
+    edit(folder / "transformer" / "config.json", in_channels=4 * (4 + 4 + 64), out_channels=16)
+    [path] = (folder / "transformer").glob("*.safetensors")
+    weights = load_file(path)
+    narrow = weights["x_embedder.weight"]
+    more = torch.randn(len(narrow), 4 * (4 + 64), generator=torch.Generator().manual_seed(1)) / 16
+    save_file({**weights, "x_embedder.weight": torch.cat([narrow, more.to(narrow)], dim=1)}, path)
+    return folder
 
 
 def first_layer(family: ModelFamily) -> Tensor:

@@ -336,10 +336,11 @@ def condition_latents(family: ModelFamily, batch: Batch, device: torch.device) -
 
 def encode_inpainting(family: ModelFamily, pixels: Tensor, region: Tensor) -> dict[str, Tensor]:
     """What an inpainting model is given of images (B, 3, H, W) in [−1, 1] with regions to fill (B, H, W) in [0, 255]:
-    see `inpainting.to_latents`; of the posterior the mean."""
+    see `inpainting.MASK`; of the posterior the mean."""
     filled = inpainting.binarize(region)
     masked = inpainting.without_region(pixels, filled)
-    return inpainting.to_latents(filled, family.encode_media(masked).chunk(2, dim=1)[0])
+    mean = family.encode_media(masked).chunk(2, dim=1)[0]
+    return {inpainting.MASK: filled, inpainting.MASKED_IMAGE: mean}
 
 
 def _latents_of_batch(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments) -> Tensor:
