@@ -273,9 +273,11 @@ def full_state(
 
 
 def _differs_from_file(tensor: Tensor) -> bool:
-    """Whether a tensor differs from the file: it is rounded, or its values are offloaded to the host."""
-    is_offloaded = tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
-    return is_offloaded or (tensor.is_floating_point() and tensor.dtype.itemsize < 4)
+    """Whether a tensor differs from the file: this process has only a shard of it, its values are offloaded to the
+    host, or it is rounded."""
+    is_shard = type(tensor) is not Tensor  # a DTensor, whose module takes long to import
+    is_offloaded = not is_shard and tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
+    return is_shard or is_offloaded or (tensor.is_floating_point() and tensor.dtype.itemsize < 4)
 
 
 def posterior_sample(moments: Tensor, eps: Tensor) -> Tensor:

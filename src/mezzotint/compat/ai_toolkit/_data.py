@@ -45,6 +45,9 @@ def _entry(one: Keys, process: Keys) -> dict[str, tuple[Any, str]]:
     entry: dict[str, tuple[Any, str]] = {"path": (folder, "folder_path" if one.text("folder_path") else "dataset_path")}
     resolutions = one["resolution"]
     assert isinstance(resolutions, tuple)
+    if any(float(side) <= 0 for side in resolutions):
+        one.refuse("resolution", f"must be above 0, got {min(map(float, resolutions)):g}", code="E1017")
+        return entry
     sides = [_round_side(one, float(side)) for side in resolutions]
     entry["resolution"] = (sides if len(sides) > 1 else sides[0], "resolution")
     if len(sides) > 1:

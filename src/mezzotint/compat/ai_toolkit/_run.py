@@ -9,7 +9,7 @@ from mezzotint.compat.ai_toolkit._keys import Keys
 from mezzotint.compat.ai_toolkit._model import Arch
 from mezzotint.compat.ai_toolkit._rows import OWN
 from mezzotint.compat.ai_toolkit._train import to_updates
-from mezzotint.compat.kit.dialect import safe_name
+from mezzotint.compat.kit.derived import safe_name
 from mezzotint.settings.sections.sample import SOLVER_CLASSES, parse_solver
 
 _OPTION = re.compile(r"\s--[a-z]")

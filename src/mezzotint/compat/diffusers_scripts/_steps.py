@@ -16,7 +16,8 @@ from mezzotint.compat.diffusers_scripts._images import compute_data
 from mezzotint.compat.diffusers_scripts._notes import note_differences
 from mezzotint.compat.diffusers_scripts._scripts import ExampleScript
 from mezzotint.compat.kit import setting_files, timestep_bias
-from mezzotint.compat.kit.dialect import Draft, run_name
+from mezzotint.compat.kit.derived import run_name
+from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.reading import format_value
 
 _HUB_ID = re.compile(r"(?!\.{1,2}/)[\w.-]+/[\w.-]+")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mezzotint.compat.kit import setting_files
+from mezzotint.compat.kit import foreign, setting_files
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.reading import Form, Spec, Value
 from mezzotint.compat.kit.setting_files import SettingsFile
@@ -138,8 +138,10 @@ def read_dataset_file(draft: Draft) -> SetsFile | None:
     except RecipeError as error:
         draft.refuse(flag, error.message, code="E1017")
         return None
-    if file.kind == "YAML" or not isinstance(file.tree, dict):
-        draft.refuse(flag, f"{file.name} must be a TOML file with [[datasets]]", code="E1017")
+    message = foreign.describe_file(file.tree, {*DATASET, "datasets"})
+    if message or file.kind == "YAML" or not isinstance(file.tree, dict):
+        message = f"{file.name} {message}" if message else f"{file.name} must be a TOML file with [[datasets]]"
+        draft.refuse(flag, message, code="E1017")
         return None
     contents = SetsFile(file)
     for key in file.tree:

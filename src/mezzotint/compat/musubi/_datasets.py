@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from mezzotint.compat.kit.dialect import Draft, bucket_step
+from mezzotint.compat.kit.derived import bucket_step
+from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.musubi._dataset_file import SetsFile, TrainingSet, read_dataset_file
 from mezzotint.compat.musubi._rows_model import LAYERED
 from mezzotint.compat.musubi._scripts import TrainingScript
