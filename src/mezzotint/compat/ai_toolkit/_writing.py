@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from mezzotint.compat.ai_toolkit import _model, _train
+from mezzotint.compat.ai_toolkit._control import FILES, FOLDERS
 from mezzotint.compat.ai_toolkit._model_rows import DATASETS
 from mezzotint.compat.kit.writing import Writing, invert
 from mezzotint.errors import RecipeError
@@ -15,7 +16,9 @@ from mezzotint.settings.base import Every
 from mezzotint.settings.families.wan import WanSettings
 from mezzotint.settings.reading.translation import Launched
 from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.conditions import in_folders
 from mezzotint.settings.sections.data import ImageSet
+from mezzotint.settings.sections.sample import SampleSettings
 
 Values = dict[str, Any]
 
@@ -55,6 +58,8 @@ def _find_arch(recipe: Recipe) -> str:
         return "wan22_14b"
     if family == "wan" and recipe.model.get_section(WanSettings).first_frame_prob:
         return "wan22_5b"
+    if family == "flux" and (recipe.model.task == "edit" or recipe.data.condition_names):
+        return "flux_kontext"
     if family == "flux2" and "9b" in str(recipe.model.path).lower():
         return "flux2_klein_9b"
     arch = next((arch for arch, ours in _model.ARCHS.items() if ours == family), "")
@@ -200,8 +205,17 @@ def _write_samples(recipe: Recipe, arch: str) -> Values:
     return {
         "sample.sampler": solver, "sample.width": width, "sample.height": height,
         "sample.neg": sample.negative_prompt, "train.disable_sampling": None,
-        "sample.prompts": list(sample.prompts) if has_previews else None,
+        "sample.prompts": _write_prompts(sample) if has_previews else None,
     }  # fmt: skip
+
+
+def _write_prompts(sample: SampleSettings) -> list[str]:
+    """The prompts, with their control images as options."""
+    images = list(zip(FILES[1:], sample.conditions.values(), strict=False))
+    return [
+        prompt + "".join(f" --{key} {files[number if len(files) > 1 else 0]}" for key, files in images)
+        for number, prompt in enumerate(sample.prompts)
+    ]
 
 
 def _write_set(recipe: Recipe, one: ImageSet, common: str, launched: Launched) -> Values:
@@ -229,6 +243,8 @@ def _write_set(recipe: Recipe, one: ImageSet, common: str, launched: Launched) -
         "flip_x": data.flip == 0.5 or None,
         "alpha_mask": mask.source == "alpha" or None,
         "mask_path": str(mask.path) if mask.source == "files" else None,
+        **dict.fromkeys(FOLDERS),
+        FOLDERS[0]: [str(folder) for folder in in_folders(data.conditions)] or None,
         "cache_latents_to_disk": data.cache.latents or None,
         "cache_text_embeddings": None,
         **_write_clips(recipe, data),
