@@ -228,6 +228,7 @@ def _write_set(recipe: Recipe, one: ImageSet, common: str, launched: Launched) -
         entry[key] = None
     if captions.extension != "any":
         entry["caption_ext"] = captions.extension.removeprefix(".")
+    folders = [str(folder) for folder in in_folders(data.conditions)]
     same_batch = data.batch_size == recipe.data.batch_size
     is_trained = captions.shuffle_tags or captions.tag_dropout
     own = captions.trigger if captions.trigger != common and not one.is_class else ""
@@ -244,7 +245,7 @@ def _write_set(recipe: Recipe, one: ImageSet, common: str, launched: Launched) -
         "alpha_mask": mask.source == "alpha" or None,
         "mask_path": str(mask.path) if mask.source == "files" else None,
         **dict.fromkeys(FOLDERS),
-        FOLDERS[0]: [str(folder) for folder in in_folders(data.conditions)] or None,
+        FOLDERS[0]: (folders[0] if len(folders) == 1 else folders) or None,
         "cache_latents_to_disk": data.cache.latents or None,
         "cache_text_embeddings": None,
         **_write_clips(recipe, data),
