@@ -163,6 +163,7 @@ def test_batch_of_several_processes_is_divided() -> None:
     [
         ("ltx-80gb", ["data.path=photos"], "ai-toolkit cannot train ltx"),
         ("mini", ["data.path=null"], "write data.path=FOLDER"),
+        ("mini", ["data.path=photos", "data.conditions={source: before}"], "ai-toolkit has no data.conditions for sd"),
         ("mini-lora", ["data.path=photos"], "cannot run a recipe with model.train"),
     ],
 )

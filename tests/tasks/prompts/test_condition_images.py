@@ -23,7 +23,8 @@ WIDE, TALL = (128, 32), (32, 128)
 def family(*, aligned: bool) -> ModelFamily:
     """A family whose latents are the pixels."""
     encoded = {"parts": lambda: {"vae": torch.nn.Linear(1, 1)}, "encode_media": lambda x: torch.cat((x, x), dim=1)}
-    return cast(Any, SimpleNamespace(files=SimpleNamespace(needs_aligned_conditions=aligned), **encoded))
+    files = SimpleNamespace(needs_aligned_conditions=aligned)
+    return cast(ModelFamily, SimpleNamespace(files=files, **encoded))
 
 
 def with_images(data: dict[str, Any], *, aligned: bool = False, size: Size | None = None) -> list[Request]:

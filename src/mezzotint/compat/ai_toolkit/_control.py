@@ -21,8 +21,8 @@ def _name(index: int) -> str:
     return f"source_{index + 1}" if index else "source"
 
 
-def read_folders(one: Keys, process: Keys, arch: Arch) -> dict[str, Any]:
-    """The conditions of a data set, by name; refuses those that the model does not take."""
+def read_folders(one: Keys, process: Keys, arch: Arch) -> dict[str, tuple[Any, str]]:
+    """The conditions of a data set, values and keys by path inside `data`; refuses what the model does not take."""
     written = [(key, folder) for key in FOLDERS for folder in one.texts(key)]
     control = CONTROLS.get(arch.name)
     if control is None:
@@ -37,8 +37,12 @@ def read_folders(one: Keys, process: Keys, arch: Arch) -> dict[str, Any]:
     if written and control.align == "own" and not process["model.model_kwargs.match_target_res"]:
         text = "control images are resized to about the area of the resolution; in ai-toolkit, only above 1024 × 1024"
         one.note(written[0][0], f"{text} pixels")
-    align = {} if control.align == "target" else {"align": control.align}
-    return {_name(index): {"folder": folder, **align} for index, (_, folder) in enumerate(written)}
+    conditions: dict[str, tuple[Any, str]] = {}
+    for index, (key, folder) in enumerate(written):
+        conditions[f"conditions.{_name(index)}.folder"] = folder, key
+        if control.align != "target":
+            conditions[f"conditions.{_name(index)}.align"] = control.align, key
+    return conditions
 
 
 def _refusal(arch: Arch) -> tuple[str, str]:

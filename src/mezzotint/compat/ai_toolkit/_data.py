@@ -27,7 +27,7 @@ def set_data(process: Keys, arch: Arch) -> None:
     draft.set_batch("process:train.batch_size", process.integer("train.batch_size"), "processes")
     draft.set_all({"data.captions.missing": "empty", "data.resize": "bicubic"}, "process:datasets")
     entries = [_entry(one, process, arch) for one in sets]
-    if len({tuple(entry.get("conditions", ({}, ""))[0]) for entry in entries}) > 1:
+    if len({tuple(path for path in entry if path.startswith("conditions.")) for entry in entries}) > 1:
         sets[-1].refuse(FOLDERS[0], "must have as many folders in each data set", "write them for all or none", "E1017")
         return
     if len(sets) == 1 and not entries[0].get("class_images", (False,))[0] and "weight" not in entries[0]:
@@ -68,9 +68,7 @@ def _entry(one: Keys, process: Keys, arch: Arch) -> dict[str, tuple[Any, str]]:
         entry["mask.source"] = (source, "alpha_mask" if source == "alpha" else "mask_path")
     if source == "files":
         entry["mask.path"] = (one.text("mask_path"), "mask_path")
-    if conditions := read_folders(one, process, arch):
-        entry["conditions"] = (conditions, next(key for key in FOLDERS if one.is_given(key)))
-    return entry
+    return entry | read_folders(one, process, arch)
 
 
 def _round_side(one: Keys, side: float) -> int:

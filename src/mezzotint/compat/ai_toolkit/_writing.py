@@ -32,6 +32,9 @@ def propose(recipe: Recipe, launched: Launched) -> Values:
     arch = _find_arch(recipe)
     if recipe.data.path is None and not recipe.data.sets:
         raise RecipeError("the recipe has no data set; write data.path=FOLDER", code="E1026")
+    if recipe.data.condition_names and arch not in _model.CONTROLS:
+        message = f"ai-toolkit has no data.conditions for {recipe.model.family}; it has them for"
+        raise RecipeError(f"{message} {', '.join(_model.CONTROLS)}", code="E1026")
     process = {
         "type": "sd_trainer", "datasets": None, **_write_run(recipe), **_write_model(recipe, arch),
         **_write_network(recipe), **_write_optimizer(recipe), **_write_schedule(recipe),
