@@ -51,7 +51,8 @@ GENERAL: Mapping[str, Spec] = {
 SOURCES = ("image_directory", "image_jsonl_file", "video_directory", "video_jsonl_file")
 """Keys of which a data set has one."""
 _OF_IMAGES = {
-    **_specs("text", "control_resolution qwen_image_edit_control_resolution fp_1f_clean_indices", from_json=_anything),
+    **_specs("text", "fp_1f_clean_indices", from_json=_anything),
+    **_specs("numbers", "control_resolution qwen_image_edit_control_resolution", from_json=_resolution),
     **_specs("switch", "multiple_target no_resize_control fp_1f_no_post flux_kontext_no_resize_control "
              "qwen_image_edit_no_resize_control"),
     **_specs("whole", "fp_1f_target_index"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from mezzotint.data.schedule import condition_shapes
 from mezzotint.diffusion import inpainting
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily, encode_inpainting
@@ -18,8 +19,8 @@ from mezzotint.shapes import Size
 from mezzotint.tasks.prompts.first_frames import pixels_of, probe_size, region_of
 
 Encoded = dict[tuple[str, Path, Size], Tensor]
-"""Latents (1, C, h, w) by the condition's name, the file and the size; of a model that inpaints by the name with the
-mask's file."""
+"""Latents (1, C, h, w) by the condition's name, the file and the size of the generated image; of a model that inpaints
+by the name with the mask's file."""
 
 _INPAINTING = ("source", "mask")
 """What a model that inpaints needs: an image, and the region to fill, white in a file of the same size."""
@@ -87,8 +88,9 @@ def _file_of(name: str, files: Sequence[Path], number: int) -> Path:
 
 
 def _encode(name: str, path: Path, size: Size, recipe: Recipe, model: ModelFamily) -> Tensor:
-    device = next(model.parts()["vae"].parameters()).device
-    pixels = pixels_of(path, replace(size, frames=1), recipe.data, f"sample.conditions.{name}")
+    device, setting = next(model.parts()["vae"].parameters()).device, f"sample.conditions.{name}"
+    own = _find_own_size(name, path, size, recipe, model)
+    pixels = pixels_of(path, replace(own or size, frames=1), recipe.data, setting)
     return model.encode_media(pixels.to(device)).chunk(2, dim=1)[0].cpu()
 
 
@@ -119,3 +121,14 @@ def _require_one_size(image: Path, mask: Path) -> None:
             f"sample.conditions.mask: {mask} is {sizes[1]}, its image {sizes[0]}; give a mask of the image's size",
             code="E1296",
         )
+
+
+def _find_own_size(name: str, path: Path, size: Size, recipe: Recipe, model: ModelFamily) -> Size | None:
+    """The size of an image that keeps its shape, None for one that gets the generated size. As in training; a condition
+    that the recipe does not train keeps its shape, at about as many pixels as are generated, if the model allows it."""
+    trained = [one.settings.conditions[name] for one in recipe.data.image_sets() if name in one.settings.conditions]
+    is_own = trained[0].align == "own" if trained else not model.files.needs_aligned_conditions
+    if not is_own:
+        return None
+    image = probe_size(path, f"sample.conditions.{name}")
+    return condition_shapes.fit_one(image, size.pixels, recipe.data, is_exact=not trained)
