@@ -161,14 +161,25 @@ def test_klein_needs_no_condition_images() -> None:
     assert conditions(ONE, KLEIN) == {}
     Path("metadata.jsonl").write_text('{"image_path": "a.png", "caption": "a"}\n', "utf-8")
     assert conditions(METADATA, KLEIN) == {}
+    [problem] = problems(KONTEXT, FILE)
+    assert "has no control_path in the first line of its file" in problem.message
+
+
+def test_condition_images_are_in_columns_of_metadata() -> None:
+    line = {"image_path": "a.png", "control_path_10": "d.png", "control_path_2": "c.png", "control_path": "b.png"}
+    Path("metadata.jsonl").write_text(f"{json.dumps(line)}\n", "utf-8")
+    names = ["source", "source_2", "source_3"]
+    columns = ["control_path", "control_path_2", "control_path_10"]
+    assert conditions(METADATA, KLEIN) == {f"{name}.column": one for name, one in zip(names, columns, strict=True)}
+    Path("metadata.jsonl").write_text('{"image_path": "a.png", "control_path": "b.png"}\n', "utf-8")
+    assert conditions(METADATA, KONTEXT) == {"source.column": "control_path"}
 
 
 @pytest.mark.parametrize(
     ("script", "text", "where", "words"),
     [
         (KONTEXT, ONE, "datasets.0", "has no control_directory, and flux_kontext_train_network.py trains a model"),
-        (KONTEXT, METADATA, "datasets.0.image_jsonl_file", f"needs {features.COLUMNS}"),
-        (KLEIN, METADATA, "datasets.0.image_jsonl_file", f"needs {features.COLUMNS}"),
+        (KONTEXT, METADATA, "datasets.0.image_jsonl_file", "has 2 control images, and flux_kontext_train_network.py"),
         (KLEIN, f"{EDITS}control_resolution = 1024\n", "datasets.0.control_resolution", f"needs {features.AREA}"),
         (KLEIN, f'{EDITS}[[datasets]]\nimage_directory = "b"\n', "datasets.1.control_directory",
          f"needs {features.SOME}"),
@@ -177,7 +188,9 @@ def test_klein_needs_no_condition_images() -> None:
     ],
 )  # fmt: skip
 def test_impossible_condition_images_are_refused(script: str, text: str, where: str, words: str) -> None:
-    Path("metadata.jsonl").write_text('{"image_path": "a.png", "caption": "a", "control_path_0": "b.png"}\n', "utf-8")
+    Path("metadata.jsonl").write_text(
+        '{"image_path": "a.png", "caption": "a", "control_path_0": "b.png", "control_path_1": "c.png"}\n', "utf-8"
+    )
     Path("d.toml").write_text(text, "utf-8")
     [problem] = problems(script, FILE)
     assert problem.where == f"{where} in d.toml"

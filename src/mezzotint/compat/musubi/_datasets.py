@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,6 @@ from mezzotint.compat.musubi._scripts import TrainingScript
 
 BOUNDS = "bucket bounds and no upscaling"
 EXTENSION = "caption extension"
-COLUMNS = "condition images in columns of metadata files"
 AREA = "sizes of condition images apart from those of the samples"
 BOTH = "images and clips in one run"
 LENGTHS = "clips of different lengths"
@@ -37,6 +38,7 @@ _CONDITIONED = ("control_directory", *_WHOLE, *_SIZED)
 _TAKING = ("flux", "flux2")
 """Families with control images; those of others wait for a feature, or there are none."""
 _AWAITED = {"qwen-image": EDITING, "wan": FUN_CONTROL}
+_CONTROL_COLUMN = re.compile(r"control_path(_\d{1,3})?")
 _OF_FRAMEPACK = ("fp_latent_window_size", "fp_1f_clean_indices", "fp_1f_target_index", "fp_1f_no_post")
 _READ_EXTENSIONS = (".txt", ".caption")
 
@@ -112,17 +114,23 @@ def _read_conditions(
                 message = f"is for models that edit; {script.name}.py trains from text alone"
                 contents.add(one.sources[key], message, "leave it out")
         return {}
-    if one.source == "image_jsonl_file" and (script.family == "flux" or _has_column(one)):
-        remedy = "write image_directory and control_directory"
-        contents.add_awaited(one, one.source, COLUMNS, remedy)
-        return {}
-    if "control_directory" not in keys:
-        if script.family == "flux":
-            message = f"has no control_directory, and {script.name}.py trains a model that edits images"
-            contents.add(one.key_path, message, "write the folder of the images before the edits")
-        return {}
-    align = {"align": "own"} if _keeps_shape(draft, contents, one) else {}
-    return {"conditions": {"source": {"folder": one.text("control_directory"), **align}}}
+    is_table = one.source == "image_jsonl_file"
+    sources = (
+        [{"column": column} for column in _control_columns(one)] if is_table
+        else [{"folder": one.text("control_directory")}] if "control_directory" in keys
+        else []
+    )  # fmt: skip
+    if not sources and script.family == "flux":
+        lacking = "control_path in the first line of its file" if is_table else "control_directory"
+        message = f"has no {lacking}, and {script.name}.py trains a model that edits images"
+        contents.add(one.key_path, message, "write it: the images before the edits")
+    if len(sources) > 1 and script.family == "flux":
+        message = f"has {len(sources)} control images, and {script.name}.py trains a model that takes one"
+        contents.add(one.sources[one.source], message, "write one")
+    align = {"align": "own"} if sources and _keeps_shape(draft, contents, one) else {}
+    names = ["source", *(f"source_{number}" for number in range(2, len(sources) + 1))]
+    conditions = {name: {**source, **align} for name, source in zip(names, sources, strict=False)}
+    return {"conditions": conditions} if conditions else {}
 
 
 def _keeps_shape(draft: Draft, contents: SetsFile, one: TrainingSet) -> bool:
@@ -139,13 +147,15 @@ def _keeps_shape(draft: Draft, contents: SetsFile, one: TrainingSet) -> bool:
     return bool(sized or whole)
 
 
-def _has_column(one: TrainingSet) -> bool:
-    """Whether the first line of a metadata file names a control image."""
+def _control_columns(one: TrainingSet) -> list[str]:
+    """The columns of control images in the first line of a metadata file, in their order."""
     try:
         with outside.open_plain(Path(one.text(one.source)).expanduser()) as file:
-            return b'"control_path' in file.readline(_LINE)
-    except OSError:
-        return False
+            first = json.loads(file.readline(_LINE))
+    except (OSError, ValueError):
+        return []
+    columns = [key for key in first if _CONTROL_COLUMN.fullmatch(key)] if isinstance(first, dict) else []
+    return sorted(columns, key=lambda key: int(key.removeprefix("control_path").lstrip("_") or -1))
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------
