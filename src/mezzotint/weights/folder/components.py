@@ -42,7 +42,7 @@ _MOST, _MOST_LAYERS = 100_000_000, 1000
 of 256,000."""
 _OF_LAYERS = re.compile(r"layers|num_res_blocks|num_blocks")
 _PREFIX = "text_model."
-_NO_ENCODER = re.compile(r"^lm_head\.|(^|\.)visual\.")
+_NO_ENCODER = re.compile(r"(^|\.)(lm_head|visual|vision_tower|multi_modal_projector)\.")
 _ENCODER = re.compile(r"^(model\.)?(language_model\.)?(model\.)?")
 _TEXT = ("clip_text", "clip_text_projected")
 _T5 = ("t5_text", "umt5_text")
