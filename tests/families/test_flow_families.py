@@ -255,12 +255,6 @@ def test_distilled_klein_is_detected_and_sampled_without_guidance(tmp_path: Path
     assert "sample.guidance=1" in refusal(lambda: family.refuse_guidance(4.0), "E1220")
 
 
-def test_flux2_dev_is_refused_by_name(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(settings_of("flux2").path, tmp_path / "model"))
-    edit(folder / "model_index.json", _class_name="Flux2Pipeline")
-    assert "FLUX.2 dev" in refusal(lambda: files_of("flux2").of(settings_of("flux2", folder)), "E1222")
-
-
 def test_text_encoder_is_extracted_from_a_full_language_model(tmp_path: Path) -> None:
     """Published text encoders are language models; Qwen2.5-VL also has a vision tower."""
     for name in ("flux2", "z-image", "qwen-image"):

@@ -149,6 +149,8 @@ def full_size(name: str, place: Path) -> Path:
     shutil.copytree(shipped_folder(f"tiny-{family}"), place)
     for folder, values in configs.items():
         edit(place / folder / "config.json", **values)
+    if "text_config" in configs.get("text_encoder", {}):  # the tokenizer of another encoder, with its chat template
+        (place / "tokenizer" / "chat_template.jinja").unlink(missing_ok=True)
     return place
 
 

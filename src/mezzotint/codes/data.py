@@ -73,7 +73,7 @@ CODES: dict[str, str] = {
     "E1295": "A condition image has another shape than its sample.\n"
     "It is cropped like its sample, so both need the same aspect ratio, give or take a pixel; sizes may differ.",
     "E1296": "The model and `data.conditions` do not go together.\n"
-    "A model that edits needs the image before the edit as the condition `source`; FLUX.2 Klein takes any number of "
+    "A model that edits needs the image before the edit as the condition `source`; FLUX.2 takes any number of "
     "images under any names; other models take none. A single file of FLUX.1 Kontext has the same tensors as one of "
     "dev: set model.task=edit.",
     "E1300": "The cache cannot be read or written.\n"

@@ -55,8 +55,8 @@ def _find_arch(recipe: Recipe) -> str:
         return "wan22_14b"
     if family == "wan" and recipe.model.get_section(WanSettings).first_frame_prob:
         return "wan22_5b"
-    if family == "flux2" and "9b" in str(recipe.model.path).lower():
-        return "flux2_klein_9b"
+    if family == "flux2" and "klein" in (path := str(recipe.model.path).lower()):
+        return "flux2_klein_9b" if "9b" in path else "flux2_klein_4b"
     arch = next((arch for arch, ours in _model.ARCHS.items() if ours == family), "")
     if not arch:
         raise RecipeError(f"ai-toolkit cannot train {family}; it has {', '.join(_model.ARCHS)}", code="E1026")
@@ -264,7 +264,7 @@ def _divide(batch: int, processes: int) -> int | None:
 
 def _remarks(recipe: Recipe) -> Iterator[str]:
     arch = _find_arch(recipe)
-    if arch in ("sd1", "flux2_klein_4b", "flux2_klein_9b", "wan21"):
+    if arch in ("sd1", "flux2", "flux2_klein_4b", "flux2_klein_9b", "wan21"):
         others = [name for name, family in _model.ARCHS.items() if family == recipe.model.family and name != arch]
         yield f"model.arch is {arch}, which the recipe does not say exactly; others are {', '.join(others)}"
 
