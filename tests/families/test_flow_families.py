@@ -29,6 +29,7 @@ from mezzotint.stages import Noised
 from mezzotint.weights import kinds
 from mezzotint.weights.folder import components
 from mezzotint.weights.model_files import ModelFiles
+from support.flow_folders import tiny_flux2_dev
 from support.flow_sizes import FULL
 from support.sd_folder import edit
 
@@ -253,6 +254,30 @@ def test_distilled_klein_is_detected_and_sampled_without_guidance(tmp_path: Path
     assert "model.flux2.distilled=true" in refusal(files.require_trainable, "E1221")
     family = importlib.import_module("mezzotint.families.flux2").Family.load(files, ["denoiser"])
     assert "sample.guidance=1" in refusal(lambda: family.refuse_guidance(4.0), "E1220")
+
+
+def test_text_encoder_of_flux2_dev_follows_from_its_files(tmp_path: Path) -> None:
+    """Tensor names of older and newer versions of transformers; another template is refused."""
+    folder = tiny_flux2_dev(settings_of("flux2").path, tmp_path / "model")
+    files: Any = files_of("flux2").of(settings_of("flux2", folder))
+    assert files.text_layers == (10, 20, 30)
+    assert files_of("flux2").of(settings_of("flux2")).text_layers == (9, 18, 27)  # type: ignore[attr-defined]
+    expected = files.network("text_encoder").state_dict()
+    file = folder / "text_encoder" / "model.safetensors"
+    stored = load_file(file)
+    assert any("vision_tower" in key for key in stored)
+    assert any("lm_head" in key for key in stored)
+    newer = {re.sub(r"^language_model\.model\.", "model.language_model.", key): t for key, t in stored.items()}
+    save_file(newer, file)
+    ours = files.of(settings_of("flux2", folder)).network("text_encoder").state_dict()
+    assert ours.keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[key]) for key, tensor in ours.items())
+    (folder / "tokenizer" / "chat_template.jinja").write_text("{{ raise_exception('it was run') }}")
+    message = refusal(lambda: files.tokenizer("text_encoder"), "E1409")
+    assert "not that of Mistral Small 3" in message
+    assert "model.flux2.ignore_chat_template=true" in message
+    ignoring = settings_of("flux2", folder, flux2={"ignore_chat_template": True})
+    assert files.of(ignoring).tokenizer("text_encoder").padding_side == "left"
 
 
 def test_text_encoder_is_extracted_from_a_full_language_model(tmp_path: Path) -> None:

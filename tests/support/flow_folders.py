@@ -231,7 +231,9 @@ def tiny_flux2_dev(klein: Path, place: Path) -> Path:
         "model_type": "pixtral", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
         "num_attention_heads": 2, "head_dim": 4, "image_size": 32, "patch_size": 8,
     }  # fmt: skip
-    encoder = Mistral3Config(text_config=text, vision_config=vision, image_token_index=special.index("[IMG]"))
+    encoder = Mistral3Config(
+        text_config=text, vision_config=vision, image_token_index=special.index("[IMG]"), tie_word_embeddings=False
+    )
     Mistral3ForConditionalGeneration(encoder).save_pretrained(place / "text_encoder")
     index = place / "model_index.json"
     index.write_text(json.dumps({k: v for k, v in json.loads(index.read_text()).items() if k != "is_distilled"}))

@@ -128,15 +128,13 @@ class Files(FlowFiles):
     def tokenizer(self, part: str) -> Any:
         """See FlowFiles. Raises WeightsError E1409 for an unknown chat template."""
         folder, setting = self.root / self.spec.tokenizers[part], "model.flux2.ignore_chat_template"
-        is_checked = not self.settings.get_section(Flux2Settings).ignore_chat_template
         if self.is_dev:
-            tokenizer = _mistral_tokenizer(folder, int(self.configs[part]["text_config"].get("vocab_size", 1 << 30)))
-            if is_checked:
-                _require_mistral_template(tokenizer, folder, setting=setting)
-            return tokenizer
-        tokenizer = super().tokenizer(part)
-        if is_checked:
-            qwen3.require_known_template(tokenizer, folder, setting=setting)
+            vocabulary = int(self.configs[part]["text_config"].get("vocab_size", 1 << 30))
+            tokenizer, check_template = _mistral_tokenizer(folder, vocabulary), _require_mistral_template
+        else:
+            tokenizer, check_template = super().tokenizer(part), qwen3.require_known_template
+        if not self.settings.get_section(Flux2Settings).ignore_chat_template:
+            check_template(tokenizer, folder, setting=setting)
         return tokenizer
 
     def length(self, part: str) -> int:
