@@ -15,8 +15,8 @@ _DEFAULT_RANK = 4
 
 ARCHS = {
     "sd1": "sd", "sd15": "sd", "sd2": "sd", "sdxl": "sdxl", "sd3": "sd3", "flux": "flux", "flux2": "flux2",
-    "flux2_klein_4b": "flux2", "flux2_klein_9b": "flux2", "qwen_image": "qwen-image", "zimage": "z-image", "wan21": "wan",
-    "wan22_14b": "wan", "wan22_5b": "wan",
+    "flux2_klein_4b": "flux2", "flux2_klein_9b": "flux2", "qwen_image": "qwen-image", "zimage": "z-image",
+    "wan21": "wan", "wan22_14b": "wan", "wan22_5b": "wan",
 }  # fmt: skip
 """Families by `model.arch`; a variant may follow a colon, such as `wan21:14b`."""
 
