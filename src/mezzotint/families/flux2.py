@@ -19,14 +19,14 @@ from mezzotint.diffusion.flow import Tokens
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import Grid, cast_like_parameters
 from mezzotint.families.shared import qwen3
-from mezzotint.families.shared.flow import FlowFamily, Standardized, pack_latents, unpack_latents
+from mezzotint.families.shared.flow import GuidedFamily, Standardized, pack_latents, unpack_latents
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
 from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.families.shared.folder_files import Configs, FolderFiles
 from mezzotint.families.shared.reference_images import join_tokens
 from mezzotint.settings.families.flux2 import SPEC, Flux2Settings
-from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.folder.components import Network
 from mezzotint.weights.folder.model_folder import require_plain
 from mezzotint.weights.folder.tokenizer import require_fitting, tokenizer_errors
@@ -48,8 +48,6 @@ _CHAT = f"<s>[SYSTEM_PROMPT]{_SYSTEM_MESSAGE}[/SYSTEM_PROMPT][INST]{{}}[/INST]"
 _CHAT_MARKS = ("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]")
 _IMAGE_MARK = "[IMG]"
 """Stands for an image in Mistral's chats; dev's pipeline removes it from captions."""
-_DEFAULT_GUIDANCE = 1.0
-"""The guidance scale of dev in training unless the recipe sets one."""
 _EPS = 1e-4
 _TIME_STEP = 10
 """How far the noisy latents and each reference image are apart in time."""
@@ -169,7 +167,7 @@ class Files(FlowFiles):
         return self.length(_TEXT), int(self.configs["denoiser"]["joint_attention_dim"])
 
 
-class Family(Standardized, FlowFamily):
+class Family(Standardized, GuidedFamily):
     """FLUX.2: one token per folded latent."""
 
     spec = SPEC
@@ -184,8 +182,7 @@ class Family(Standardized, FlowFamily):
         self._is_dev = files.is_dev
         self._layers = files.text_layers
         self.takes_guidance = files.takes_guidance
-        scale = files.settings.get_section(Flux2Settings).guidance
-        self._guidance = _DEFAULT_GUIDANCE if scale is None else scale
+        self.set_guidance(files.settings.get_section(Flux2Settings).guidance)
         self._eps = float(self._configs["vae"].get("batch_norm_eps", _EPS))
 
     def grid_of(self, files: FolderFiles) -> Grid:
@@ -230,14 +227,6 @@ class Family(Standardized, FlowFamily):
         if self._is_dev:
             return [_CHAT.format(caption.replace(_IMAGE_MARK, "")) for caption in captions]
         return qwen3.write_chat(captions, thinking=False)
-
-    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text, and for dev the guidance scale (B,)."""
-        if not self.takes_guidance:
-            return Condition(text)
-        if framing is not None and framing.guidance is not None:
-            return Condition(text, vector=framing.guidance)
-        return Condition(text, vector=text.states.new_full((len(text.states),), self._guidance, dtype=torch.float32))
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. The time input is σ in float32, which the network casts to the dtype of its input."""
