@@ -116,13 +116,12 @@ def _check_version(draft: Draft, script: TrainingScript) -> None:
     elif versions[version]:
         supported = [name for name, feature in versions.items() if not feature]
         message = f"{version} needs {versions[version]}, which Mezzotint does not have yet"
-        origin = "" if draft.is_given("model_version") else "; it is the script's default"
-        draft.refuse("model_version", message + origin, f"write one of {', '.join(supported)}")
+        draft.refuse("model_version", message, f"write one of {', '.join(supported)}")
     elif version in _DISTILLED:
         draft.set("model.flux2.distilled", True, "model_version")
         draft.note("model_version", f"{version} is a distilled model; training destroys its sampling in 4 steps")
     elif version == "dev":
-        draft.set("model.flux2.guidance", draft.number("guidance_scale"), "guidance_scale")
+        draft.apply("guidance_scale")
 
 
 def _find_part(draft: Draft, model: str) -> str:
