@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers import DiffusionPipeline
 from safetensors.torch import load_file, save_file
 
 from mezzotint.adapters import targets
@@ -31,6 +32,7 @@ from mezzotint.weights.folder import components
 from mezzotint.weights.model_files import ModelFiles
 from support.flow_folders import tiny_flux2_dev
 from support.flow_sizes import FULL
+from support.model_export import export_model, load_model
 from support.sd_folder import edit
 
 ROOT = Path(__file__).parents[2]
@@ -294,6 +296,24 @@ def test_text_encoder_is_extracted_from_a_full_language_model(tmp_path: Path) ->
             ours = files_of(name).of(settings_of(name, folder)).network("text_encoder").state_dict()
             assert ours.keys() == expected.keys()
             assert all(torch.equal(tensor, expected[key]) for key, tensor in ours.items())
+
+
+@pytest.mark.parametrize("name", ["qwen-image", "flux2"])
+def test_exported_standalone_language_model_is_read_by_diffusers(name: str, tmp_path: Path) -> None:
+    """Of a vision-language model, under its names in that model."""
+    folder = settings_of(name).path
+    if name == "flux2":
+        folder = tiny_flux2_dev(folder, tmp_path / "model")
+    encoder = next((folder / "text_encoder").glob("*.safetensors"))
+    kind = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family
+    export = export_model(load_model(kind, settings_of(name, folder, over=[encoder])), tmp_path / "export")
+    ours, theirs = (
+        DiffusionPipeline.from_pretrained(str(one), local_files_only=True).text_encoder.state_dict()
+        for one in (export, folder)
+    )
+    names = [key for key in theirs if "language_model" in key]
+    assert names
+    assert all(torch.equal(ours[key], theirs[key]) for key in names)
 
 
 def test_schnell_gets_no_guidance_input(tmp_path: Path) -> None:
