@@ -1,8 +1,8 @@
 """Writes the table of docs/guides/flow.md: what fits on a card of 24 GB and on one of 80 GB, and with which settings,
-for the seven flow-matching families in a published size, as `mezzotint check` counts it from their configurations.
+for models of the flow-matching families in a published size, as `mezzotint check` counts it from their configurations.
 
     python tools/flow_memory.py         # writes docs/guides/flow.md
-    python tools/flow_memory.py flux    # prints one family
+    python tools/flow_memory.py flux    # prints one model
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ MODELS = {
     "sd3": ("SD3.5 medium", "sd35-medium", "sd35-lora-24gb", (1024, 1024)),
     "flux": ("FLUX.1 dev", "flux-dev", "flux-lora-24gb", (1024, 1024)),
     "flux2": ("FLUX.2 Klein 4B", "klein-4b", "klein-lora-24gb", (1024, 1024)),
+    "flux2-dev": ("FLUX.2 dev", "flux2-dev", "flux2-dev-lora-24gb", (1024, 1024)),
     "qwen-image": ("Qwen-Image", "qwen-image", "qwen-image-lora-24gb", (1024, 1024)),
     "z-image": ("Z-Image", "z-image", "z-image-lora-24gb", (1024, 1024)),
     "wan": ("Wan 2.1 1.3B, 49 frames", "wan-1.3b", "wan-lora-24gb", (832, 480, 49)),
     "ltx": ("LTX-Video 2B, 97 frames", "ltx-2b", "ltx-lora-24gb", (704, 512, 97)),
 }
-"""By family: the model, its configurations, the shipped recipe, the size of a sample."""
+"""By name: the model, its configurations, the shipped recipe, the size of a sample."""
 WHOLE = ["model.adapter.kind=none", "run.frozen_dtype=same", "optim.lr=1e-5"]
 ROOMS = {"adapter": 24, "whole": 80}
 """Gigabytes of the card."""
 
 
 def rows(names: tuple[str, ...]) -> Iterator[str]:
-    """A line of the table for each family."""
+    """A line of the table for each model."""
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             title, model, recipe, size = MODELS[name]

@@ -26,10 +26,11 @@ from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.holding import forms_of_frozen
 from mezzotint.weights.folder.model_folder import shipped_folder
 from support.contradictions import contradiction
-from support.flow_folders import tiny_a14b
+from support.flow_folders import tiny_a14b, tiny_flux2_dev
 from support.sd_folder import edit
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
+KLEIN = RECORDS / "flux2_klein" / "model"
 FLUX = ("model.family=flux", "model.path=tiny-flux", "model.weights=random")
 
 
@@ -165,6 +166,23 @@ def test_guidance_is_a_training_input(words: tuple[str, ...], scale: float) -> N
     condition = family.condition(family.encode_text(["a", "b"]), None)
     assert condition.vector is not None
     assert condition.vector.tolist() == [scale, scale]
+
+
+# breaks if FLUX.2 dev ignores the setting, or Klein, which has no such input, accepts it
+@pytest.mark.effect("model.flux2.guidance")
+def test_guidance_is_a_training_input_of_flux2_dev(tmp_path: Path) -> None:
+    dev = tiny_flux2_dev(KLEIN, tmp_path / "model")
+    for words, scale in (((), 1.0), (("model.flux2.guidance=3.5",), 3.5)):
+        named = ("model.family=flux2", f"model.path={dev}", "model.flux2.text_tokens=16", *words)
+        opened = files(*named)
+        opened.require_trainable()
+        family = family_class(_reading(named).recipe).load(opened, ["text_encoder"])
+        condition = family.condition(family.encode_text(["a", "b"]), None)
+        assert condition.vector is not None
+        assert condition.vector.tolist() == [scale, scale]
+    with pytest.raises(WeightsError, match=r"set model\.flux2\.guidance=null") as caught:
+        files("model.family=flux2", "model.path=tiny-flux2", "model.flux2.guidance=2").require_trainable()
+    assert caught.value.code == "E1220"
 
 
 # breaks if a distilled model is trained without permission, or not even with it

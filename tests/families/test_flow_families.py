@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers import DiffusionPipeline
 from safetensors.torch import load_file, save_file
 
 from mezzotint.adapters import targets
@@ -29,7 +30,9 @@ from mezzotint.stages import Noised
 from mezzotint.weights import kinds
 from mezzotint.weights.folder import components
 from mezzotint.weights.model_files import ModelFiles
+from support.flow_folders import tiny_flux2_dev
 from support.flow_sizes import FULL
+from support.model_export import export_model, load_model
 from support.sd_folder import edit
 
 ROOT = Path(__file__).parents[2]
@@ -255,10 +258,28 @@ def test_distilled_klein_is_detected_and_sampled_without_guidance(tmp_path: Path
     assert "sample.guidance=1" in refusal(lambda: family.refuse_guidance(4.0), "E1220")
 
 
-def test_flux2_dev_is_refused_by_name(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(settings_of("flux2").path, tmp_path / "model"))
-    edit(folder / "model_index.json", _class_name="Flux2Pipeline")
-    assert "FLUX.2 dev" in refusal(lambda: files_of("flux2").of(settings_of("flux2", folder)), "E1222")
+def test_text_encoder_of_flux2_dev_follows_from_its_files(tmp_path: Path) -> None:
+    """Tensor names of older and newer versions of transformers; another template is refused."""
+    folder = tiny_flux2_dev(settings_of("flux2").path, tmp_path / "model")
+    files: Any = files_of("flux2").of(settings_of("flux2", folder))
+    assert files.text_layers == (10, 20, 30)
+    assert files_of("flux2").of(settings_of("flux2")).text_layers == (9, 18, 27)  # type: ignore[attr-defined]
+    expected = files.network("text_encoder").state_dict()
+    file = folder / "text_encoder" / "model.safetensors"
+    stored = load_file(file)
+    assert any("vision_tower" in key for key in stored)
+    assert any("lm_head" in key for key in stored)
+    newer = {re.sub(r"^language_model\.model\.", "model.language_model.", key): t for key, t in stored.items()}
+    save_file(newer, file)
+    ours = files.of(settings_of("flux2", folder)).network("text_encoder").state_dict()
+    assert ours.keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[key]) for key, tensor in ours.items())
+    (folder / "tokenizer" / "chat_template.jinja").write_text("{{ raise_exception('it was run') }}")
+    message = refusal(lambda: files.tokenizer("text_encoder"), "E1409")
+    assert "not that of Mistral Small 3" in message
+    assert "model.flux2.ignore_chat_template=true" in message
+    ignoring = settings_of("flux2", folder, flux2={"ignore_chat_template": True})
+    assert files.of(ignoring).tokenizer("text_encoder").padding_side == "left"
 
 
 def test_text_encoder_is_extracted_from_a_full_language_model(tmp_path: Path) -> None:
@@ -275,6 +296,24 @@ def test_text_encoder_is_extracted_from_a_full_language_model(tmp_path: Path) ->
             ours = files_of(name).of(settings_of(name, folder)).network("text_encoder").state_dict()
             assert ours.keys() == expected.keys()
             assert all(torch.equal(tensor, expected[key]) for key, tensor in ours.items())
+
+
+@pytest.mark.parametrize("name", ["qwen-image", "flux2"])
+def test_exported_standalone_language_model_is_read_by_diffusers(name: str, tmp_path: Path) -> None:
+    """Of a vision-language model, under its names in that model."""
+    folder = settings_of(name).path
+    if name == "flux2":
+        folder = tiny_flux2_dev(folder, tmp_path / "model")
+    encoder = next((folder / "text_encoder").glob("*.safetensors"))
+    kind = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family
+    export = export_model(load_model(kind, settings_of(name, folder, over=[encoder])), tmp_path / "export")
+    ours, theirs = (
+        DiffusionPipeline.from_pretrained(str(one), local_files_only=True).text_encoder.state_dict()
+        for one in (export, folder)
+    )
+    names = [key for key in theirs if "language_model" in key]
+    assert names
+    assert all(torch.equal(ours[key], theirs[key]) for key in names)
 
 
 def test_schnell_gets_no_guidance_input(tmp_path: Path) -> None:

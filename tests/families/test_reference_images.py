@@ -1,4 +1,4 @@
-"""Models that are given images as further tokens (FLUX.1 Kontext, FLUX.2 Klein), compared with diffusers' pipelines."""
+"""Models that are given images as further tokens (FLUX.1 Kontext, FLUX.2), compared with diffusers' pipelines."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ import pytest
 import torch
 from diffusers.pipelines.flux.pipeline_flux import FluxPipeline
 from diffusers.pipelines.flux.pipeline_flux_kontext import FluxKontextPipeline
+from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline
 from diffusers.pipelines.flux2.pipeline_flux2_klein import Flux2KleinPipeline
 from PIL import Image
 from torch import Tensor
 
 from mezzotint import registry
+from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.families.base import ModelFamily
 from mezzotint.sampling.requests import Request, Sampling, initial_noise
 from mezzotint.sampling.sample import sample_latents
 from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks.check.memory import MetaModel
 from mezzotint.tasks.prompts.condition_images import require_taken, with_images
 from mezzotint.tasks.selection import require_trainable
+from support.flow_folders import tiny_flux2_dev
 from support.messages import refused
 from support.model_export import export_model, files_of, load_model
 from support.sd_folder import edit
@@ -87,6 +91,15 @@ def kontext(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_model(model("flux", FLUX, task="edit"), tmp_path_factory.mktemp("kontext") / "model")
 
 
+@pytest.fixture(scope="module")
+def flux2(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of both kinds of FLUX.2."""
+    return {"klein": KLEIN, "dev": tiny_flux2_dev(KLEIN, tmp_path_factory.mktemp("dev") / "model")}
+
+
+FLUX2_PIPELINES = {"klein": Flux2KleinPipeline, "dev": Flux2Pipeline}
+
+
 def test_kontext_samples_as_diffusers_pipeline_does(kontext: Path) -> None:
     family, pipeline = model("flux", kontext), pipeline_of(FluxKontextPipeline, kontext)
     image = picture(3)
@@ -139,37 +152,51 @@ def test_task_decides_between_dev_and_kontext(kontext: Path, tmp_path: Path) -> 
     pipeline_of(FluxPipeline, plain)
 
 
-def test_klein_samples_with_references_as_diffusers_pipeline_does(tmp_path: Path) -> None:
-    folder = export_model(model("flux2", KLEIN), tmp_path / "model")
-    family, pipeline = model("flux2", folder), pipeline_of(Flux2KleinPipeline, folder)
+@pytest.mark.parametrize("kind", FLUX2_PIPELINES)
+def test_flux2_samples_with_references_as_diffusers_pipeline_does(
+    kind: str, flux2: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = export_model(model("flux2", flux2[kind]), tmp_path / "model")
+    family, pipeline = model("flux2", folder), pipeline_of(FLUX2_PIPELINES[kind], folder)
     for pictures in ([], [picture(3)], [picture(3), picture(5, Size(96, 64))]):
         images = {f"reference_{number}": encoded(family, image) for number, image in enumerate(pictures)}
-        request = Request("make it red", SIZE, seed=4, images=images)
-        ours = family.unscale_latents(sampled(family, [request], 4.0))  # type: ignore[attr-defined]
+        request = Request("make it [IMG]red", SIZE, seed=4, images=images)
+        ours = sampled(family, [request], 4.0)
         theirs = pipeline(
-            pictures or None, "make it red", height=SIZE.height, width=SIZE.width, num_inference_steps=3,
+            pictures or None, "make it [IMG]red", height=SIZE.height, width=SIZE.width, num_inference_steps=3,
             guidance_scale=4.0, latents=initial_noise(family, [request]), output_type="latent",
         ).images  # fmt: skip
+        if kind == "dev":  # tokens, and Klein's pipeline gives the autoencoder's latents
+            theirs = theirs.transpose(1, 2).unflatten(2, ours.shape[-2:])
+        else:
+            ours = family.unscale_latents(ours)  # type: ignore[attr-defined]
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
-def test_klein_predicts_from_the_tokens_of_diffusers_pipeline() -> None:
-    family, pipeline = model("flux2", KLEIN), pipeline_of(Flux2KleinPipeline, KLEIN)
+@pytest.mark.parametrize("kind", FLUX2_PIPELINES)
+def test_flux2_predicts_from_the_tokens_of_diffusers_pipeline(kind: str, flux2: dict[str, Path]) -> None:
+    family, pipeline = model("flux2", flux2[kind]), pipeline_of(FLUX2_PIPELINES[kind], flux2[kind])
     channels = family.grid.channels
     x, one, two = (randn(2, channels, *sides, seed=seed) for seed, sides in enumerate([(4, 6), (4, 6), (2, 8)]))
     ids, image_ids = pipeline._prepare_latent_ids(x), pipeline._prepare_image_ids([one[:1], two[:1]])
     text, text_ids = pipeline.encode_prompt(["a red circle", "two birds"], device="cpu")
     theirs = pipeline.transformer(
         hidden_states=torch.cat([pipeline._pack_latents(part) for part in (x, one, two)], dim=1),
-        timestep=torch.full((2,), 0.7), guidance=None, encoder_hidden_states=text, txt_ids=text_ids,
+        timestep=torch.full((2,), 0.7), guidance=torch.ones(2) if kind == "dev" else None,
+        encoder_hidden_states=text, txt_ids=text_ids,
         img_ids=torch.cat([ids, image_ids.expand(2, -1, -1)], dim=1), return_dict=False,
     )[0][:, :24]  # fmt: skip
-    theirs = pipeline._unpack_latents_with_ids(theirs, ids, 4, 6)
+    theirs = theirs.transpose(1, 2).unflatten(2, (4, 6))
     ours = predicted(family, x, {"style": one, "person": two})
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     assert (ours - predicted(family, x, {"person": two, "style": one})).abs().max() > 1e-4, "their order counts"
     assert (ours - predicted(family, x, {"style": one})).abs().max() > 1e-4
+    objective = objective_of(ObjectiveSettings(), family.schedule, family.prediction)
+    noisy = replace(noised(x), x_0=one, noise=randn(*one.shape, seed=7))
+    loss = objective.loss(ours, noisy, torch.ones(2)).total / 2
+    target = noisy.noise - noisy.x_0
+    assert float(loss) == pytest.approx(float((theirs - target).square().mean()), rel=1e-5)
 
 
 def recipe(name: str, path: Path, folder: Path, *conditions: str, **sample: Any) -> Recipe:
@@ -222,20 +249,23 @@ def test_references_are_sampled_in_the_order_of_training(tmp_path: Path) -> None
     assert list(request.images) == ["style", "person", "more"]
 
 
-@pytest.mark.parametrize("name", ["flux", "flux2"])
-def test_estimated_activations_count_the_tokens_of_references(kontext: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["flux", "flux2", "flux2-dev"])
+def test_estimated_activations_count_the_tokens_of_references(
+    kontext: Path, flux2: dict[str, Path], tmp_path: Path, name: str
+) -> None:
     """Each reference of the sample's size adds as many tokens as the sample has."""
-    size = Size(256, 256)
+    size, family = Size(256, 256), name.removesuffix("-dev")
+    folders = {"flux2": KLEIN, "flux2-dev": flux2["dev"]}
 
     def kept(*conditions: str) -> int:
-        path = KLEIN if name == "flux2" else kontext if conditions else FLUX
-        return MetaModel(recipe(name, path, tmp_path, *conditions)).activations(size, 1).kept
+        path = folders.get(name, kontext if conditions else FLUX)
+        return MetaModel(recipe(family, path, tmp_path, *conditions)).activations(size, 1).kept
 
     plain, one = kept(), kept("source")
-    larger = MetaModel(recipe(name, KLEIN if name == "flux2" else FLUX, tmp_path)).activations(Size(256, 512), 1).kept
+    larger = MetaModel(recipe(family, folders.get(name, FLUX), tmp_path)).activations(Size(256, 512), 1).kept
     assert one == pytest.approx(larger, rel=0.05)
     assert one > 1.2 * plain
-    if name == "flux2":
+    if family == "flux2":
         assert kept("style", "person") - one == pytest.approx(one - plain, rel=0.05)
 
 

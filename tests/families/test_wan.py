@@ -85,9 +85,9 @@ def test_clip_continues_its_first_frame_as_in_the_image_to_video_pipeline(tmp_pa
     first = family.encode_media(tensor).chunk(2, dim=1)[0][:, :, None]
     noise = torch.randn(1, 16, 2, 4, 6, generator=torch.Generator().manual_seed(0))
     pipeline: Any = WanImageToVideoPipeline.from_pretrained(str(tmp_path / "model"), local_files_only=True)
-    told = {"height": 32, "width": 48, "num_frames": 5, "num_inference_steps": 4, "guidance_scale": 3.0}
+    options = {"height": 32, "width": 48, "num_frames": 5, "num_inference_steps": 4, "guidance_scale": 3.0}
     theirs = pipeline(
-        Image.fromarray(pixels), ["a red circle"], negative_prompt=[""], latents=noise, output_type="latent", **told
+        Image.fromarray(pixels), ["a red circle"], negative_prompt=[""], latents=noise, output_type="latent", **options
     ).frames
     settings = SampleSettings(steps=4, guidance=(3.0,), solver="unipc")
     how = Sampling(family.schedule, family.prediction, "cpu", settings)

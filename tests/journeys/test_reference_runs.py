@@ -1,4 +1,4 @@
-"""Runs of models that are given images as further tokens (FLUX.1 Kontext, FLUX.2 Klein): cached, killed and resumed,
+"""Runs of models that are given images as further tokens (FLUX.1 Kontext, FLUX.2): cached, killed and resumed,
 with little memory, sampled, and opened by diffusers."""
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from diffusers import DiffusionPipeline
 from PIL import Image, ImageOps
 
 from mezzotint.cli import main
+from support.flow_folders import tiny_flux2_dev
 from support.run_folders import logged
 from support.sample_command import drawn
 from support.sd_folder import edit
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
-PIPELINES = {"flux": "FluxKontextPipeline", "flux2": "Flux2KleinPipeline"}
-OWN: dict[str, dict[str, Any]] = {"flux": {"model__flux__t5_tokens": 16}, "flux2": {"model__flux2__text_tokens": 48}}
-BOTH = ["flux", pytest.param("flux2", marks=pytest.mark.slow)]
+PIPELINES = {"flux": "FluxKontextPipeline", "flux2": "Flux2KleinPipeline", "flux2-dev": "Flux2Pipeline"}
+OWN: dict[str, dict[str, Any]] = {
+    "flux": {"model__flux__t5_tokens": 16}, "flux2": {"model__flux2__text_tokens": 48},
+    "flux2-dev": {"model__flux2__text_tokens": 256, "model__flux2__guidance": 2.0},
+}  # fmt: skip
+ALL = ["flux", *(pytest.param(name, marks=pytest.mark.slow) for name in ("flux2", "flux2-dev"))]
 SMALL = {
     "data__buckets__step": 16, "data__buckets__shape": "square", "data__batch_size": 2, "run__steps": 2,
     "optim__ema__rule": "none", "sample__prompts": ["a red circle"], "sample__steps": 2, "sample__size": [48, 48],
@@ -43,21 +47,22 @@ def befores(shared_world: Any) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of both models."""
+    """Folders of the models."""
     root = tmp_path_factory.mktemp("models")
     shutil.copytree(RECORDS / "flux" / "model", root / "flux")
     edit(root / "flux" / "model_index.json", _class_name="FluxKontextPipeline")
-    return {"flux": root / "flux", "flux2": RECORDS / "flux2_klein" / "model"}
+    klein = RECORDS / "flux2_klein" / "model"
+    return {"flux": root / "flux", "flux2": klein, "flux2-dev": tiny_flux2_dev(klein, root / "flux2-dev")}
 
 
 @pytest.fixture
 def settings(models: dict[str, Path], befores: dict[str, Path]) -> Any:
-    """`settings("flux", run__steps=4)`: a run with one condition, of Klein with two."""
+    """`settings("flux", run__steps=4)`: a run with one condition, of FLUX.2 with two."""
 
     def of(name: str, **changes: Any) -> dict[str, Any]:
         names = ["source"] if name == "flux" else ["source", "style"]
         given = {one: str(befores[one]) for one in names}
-        model = {"model__family": name, "model__path": models[name], "model__weights": "files"}
+        model = {"model__family": name.removesuffix("-dev"), "model__path": models[name], "model__weights": "files"}
         samples = {one: str(path / "00.png") for one, path in befores.items() if one in names}
         return model | SMALL | OWN[name] | {"data__conditions": given, "sample__conditions": samples} | changes
 
@@ -69,7 +74,7 @@ def export_of(run: Path) -> Path:
     return export
 
 
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("name", ALL)
 def test_run_depends_on_its_images_and_its_export_opens_in_diffusers(
     shared_world: Any, befores: dict[str, Path], settings: Any, name: str, tmp_path: Path
 ) -> None:
@@ -116,7 +121,7 @@ def test_run_with_little_memory_trains_the_same(shared_world: Any, settings: Any
     assert logged(world.root / f"{name}-narrow") == pytest.approx(logged(world.root / f"{name}-roomy"), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("name", ALL)
 def test_adapter_on_quantized_weights_opens_in_diffusers(
     shared_world: Any, models: dict[str, Path], settings: Any, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

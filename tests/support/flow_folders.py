@@ -32,6 +32,10 @@ QWEN3_4B: dict[str, Any] = {
     "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
     "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "layer_types": ["full_attention"] * 36,
 }  # fmt: skip
+MISTRAL_24B: dict[str, Any] = {
+    "model_type": "mistral", "hidden_size": 5120, "intermediate_size": 32768, "num_hidden_layers": 40,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 131072,
+}  # fmt: skip
 QWEN25_7B: dict[str, Any] = {
     "model_type": "qwen2_5_vl_text", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
     "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064,
@@ -102,6 +106,18 @@ FULL: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             "text_encoder": QWEN3_4B, "vae": VAE | {"latent_channels": 32},
         },
     ),
+    "flux2-dev": (
+        "flux2",
+        {
+            "transformer": {
+                "num_layers": 8, "num_single_layers": 48, "attention_head_dim": 128, "num_attention_heads": 48,
+                "joint_attention_dim": 15360, "in_channels": 128, "axes_dims_rope": [32, 32, 32, 32],
+                "timestep_guidance_channels": 256, "guidance_embeds": True,
+            },
+            "text_encoder": {"model_type": "mistral3", "text_config": MISTRAL_24B},
+            "vae": VAE | {"latent_channels": 32},
+        },
+    ),
     "qwen-image": (
         "qwen-image",
         {
@@ -133,6 +149,8 @@ def full_size(name: str, place: Path) -> Path:
     shutil.copytree(shipped_folder(f"tiny-{family}"), place)
     for folder, values in configs.items():
         edit(place / folder / "config.json", **values)
+    if "text_config" in configs.get("text_encoder", {}):  # the tokenizer of another encoder, with its chat template
+        (place / "tokenizer" / "chat_template.jinja").unlink(missing_ok=True)
     return place
 
 
@@ -168,4 +186,60 @@ def tiny_5b(records: Path, place: Path) -> Path:
     config = json.loads((place / "transformer" / "config.json").read_text())
     known = {key: value for key, value in config.items() if not key.startswith("_")}
     WanTransformer3DModel(**known | {"in_channels": 8, "out_channels": 8}).save_pretrained(place / "transformer")
+    return place
+
+
+MISTRAL_CHAT = (
+    "{{- bos_token }}{%- for message in messages %}"
+    "{{- '[SYSTEM_PROMPT]' if message.role == 'system' else '[INST]' }}"
+    "{%- for block in message.content %}{{- block.text }}{%- endfor %}"
+    "{{- '[/SYSTEM_PROMPT]' if message.role == 'system' else '[/INST]' }}{%- endfor %}"
+)
+"""A chat template that formats a system message and a user message as Mistral Small 3's does."""
+
+
+def tiny_flux2_dev(klein: Path, place: Path) -> Path:
+    """A random model as FLUX.2 dev is: Mistral 3 with its vision tower as the text encoder, a guidance embedding.
+    klein: the folder of a tiny FLUX.2 Klein, of which the autoencoder and the scheduler are."""
+    from diffusers.models.transformers.transformer_flux2 import Flux2Transformer2DModel
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import Mistral3Config, Mistral3ForConditionalGeneration, PreTrainedTokenizerFast
+
+    parts = ("transformer", "text_encoder", "tokenizer")
+    shutil.copytree(klein, place, ignore=shutil.ignore_patterns(*parts))
+    config = json.loads((klein / "transformer" / "config.json").read_text())
+    known = {key: value for key, value in config.items() if not key.startswith("_")}
+    torch.manual_seed(2)
+    Flux2Transformer2DModel(**known | {"guidance_embeds": True}).save_pretrained(place / "transformer")
+    special = ["<unk>", "<s>", "</s>", "<pad>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[IMG]"]
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = {word: number for number, word in enumerate(special + letters)}
+    core = Tokenizer(models.BPE(vocab=words, merges=[], unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>",
+        additional_special_tokens=special[4:], padding_side="left", chat_template=MISTRAL_CHAT,
+    )  # fmt: skip
+    tokenizer.save_pretrained(place / "tokenizer")
+    text = {
+        "model_type": "mistral", "hidden_size": config["joint_attention_dim"] // 3, "intermediate_size": 16,
+        "num_hidden_layers": 31, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
+        "vocab_size": len(tokenizer), "max_position_embeddings": 4096, "sliding_window": None,
+    }  # fmt: skip
+    vision = {
+        "model_type": "pixtral", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "head_dim": 4, "image_size": 32, "patch_size": 8,
+    }  # fmt: skip
+    encoder = Mistral3Config(
+        text_config=text, vision_config=vision, image_token_index=special.index("[IMG]"), tie_word_embeddings=False
+    )
+    Mistral3ForConditionalGeneration(encoder).save_pretrained(place / "text_encoder")
+    index = place / "model_index.json"
+    index.write_text(json.dumps({k: v for k, v in json.loads(index.read_text()).items() if k != "is_distilled"}))
+    edit(
+        index, _class_name="Flux2Pipeline",
+        text_encoder=["transformers", "Mistral3ForConditionalGeneration"],
+        tokenizer=["transformers", "PreTrainedTokenizerFast"],
+    )  # fmt: skip
     return place

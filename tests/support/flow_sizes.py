@@ -30,6 +30,7 @@ FULL: dict[str, tuple[str, dict[str, Any], int]] = {
     "wan-14b": ("wan", WAN | {"num_attention_heads": 40, "ffn_dim": 13824, "num_layers": 40}, 14_288_491_584),
     "ltx-2b": ("ltx", {}, 1_923_385_472),
     "ltx-13b": ("ltx", {"attention_head_dim": 128, "cross_attention_dim": 4096, "num_layers": 48}, 13_042_569_344),
+    "flux2-dev": ("flux2", {}, 32_223_281_152),
     "klein-4b": ("flux2", KLEIN | {"num_layers": 5, "num_single_layers": 20, "num_attention_heads": 24,
                                    "joint_attention_dim": 7680}, 3_875_544_576),
     "klein-9b": ("flux2", KLEIN | {"num_layers": 8, "num_single_layers": 24, "num_attention_heads": 32,

@@ -26,7 +26,7 @@ STRAIGHT = {
     "sd35-lora-24gb": ("tiny-sd3", "sd35-medium"), "flux-lora-24gb": ("tiny-flux", "flux-dev"),
     "klein-lora-24gb": ("tiny-flux2", "klein-4b"), "qwen-image-lora-24gb": ("tiny-qwen-image", "qwen-image"),
     "z-image-lora-24gb": ("tiny-z-image", "z-image"), "wan-lora-24gb": ("tiny-wan", "wan-1.3b"),
-    "ltx-lora-24gb": ("tiny-ltx", "ltx-2b"),
+    "ltx-lora-24gb": ("tiny-ltx", "ltx-2b"), "flux2-dev-lora-24gb": ("tiny-flux2", "flux2-dev"),
 }  # fmt: skip
 WHOLE = {
     "sd35-80gb": "sd35-lora-24gb", "flux-80gb": "flux-lora-24gb", "klein-80gb": "klein-lora-24gb",

@@ -20,14 +20,15 @@ from mezzotint.training.precision.policy import cast
 from mezzotint.weights.folder.state import Filling
 from mezzotint.weights.layer_streaming import LayerStreamer
 from mezzotint.weights.low_bit import WeightForm
+from support.flow_folders import tiny_flux2_dev
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
 CAPTIONS = [f"{'a red circle ' * (1 + number % 3)}and {number} blue ones" for number in range(19)]
 
 
-def open_family(name: str, form: WeightForm) -> ModelFamily:
+def open_family(name: str, form: WeightForm, folder: Path | None = None) -> ModelFamily:
     kind: type[ModelFamily] = registry.find("families", name).Family
-    place = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
+    place = folder or RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
     files = kind.files.of(ModelSettings.model_validate({"family": name, "path": place}))
     family = kind.load(files, kind.spec.text_parts, dict.fromkeys(kind.spec.text_parts, form))
     for part in family.parts().values():
@@ -112,6 +113,15 @@ def test_quantized_layers_can_be_streamed() -> None:
     texts = encode_captions(
         open_family("qwen-image", WeightForm(torch.bfloat16, "nf4", layer_streamer=layer_streamer)), layer_streamer
     )
+    assert [torch.equal(one.states, two.states) for one, two in zip(texts, expected, strict=True)] == [True] * 3
+
+
+def test_streamed_language_model_of_a_vision_language_model_is_bit_exact(tmp_path: Path) -> None:
+    folder = tiny_flux2_dev(RECORDS / "flux2_klein" / "model", tmp_path / "model")
+    expected = encode_captions(open_family("flux2", WeightForm(torch.bfloat16), folder), None)
+    layer_streamer = LayerStreamer(1, together=2)
+    family = open_family("flux2", WeightForm(torch.bfloat16, layer_streamer=layer_streamer), folder)
+    texts = encode_captions(family, layer_streamer)
     assert [torch.equal(one.states, two.states) for one, two in zip(texts, expected, strict=True)] == [True] * 3
 
 

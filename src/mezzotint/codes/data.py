@@ -75,7 +75,7 @@ CODES: dict[str, str] = {
     "It is cropped like its sample, so both need the same aspect ratio, give or take a pixel; sizes may differ.",
     "E1296": "The model does not take the images that it is given, or needs others.\n"
     "A model that edits needs the image before the edit as the condition `source`, one that inpaints regions to fill "
-    "(`data.inpaint`, while sampling the conditions `source` and `mask`); FLUX.2 Klein takes any number of images "
+    "(`data.inpaint`, while sampling the conditions `source` and `mask`); FLUX.2 takes any number of images "
     "under any names; other models take none. A single file of FLUX.1 Kontext has the same tensors as one of dev: set "
     "model.task=edit.",
     "E1300": "The cache cannot be read or written.\n"

@@ -89,7 +89,7 @@ CODES: dict[str, str] = {
     "A format other than safetensors (`run.export.file_format`) needs a layout of the family's models in it; "
     "`run.export.parts: trained` is for families that are shared as single files.",
     "E1093": "`model.flux2.text_layers` names a layer that the text encoder does not have.\n"
-    "The model's own pipeline reads layers 9, 18 and 27.",
+    "The model's own pipeline reads layers 9, 18 and 27 of Klein, 10, 20 and 30 of dev.",
     "E1094": "`run.compile`: torch's compiler failed.\n"
     "There may be no C++ compiler, the code may not fit this processor, or files that an interrupted run left in the "
     "compiler's folder (TORCHINDUCTOR_CACHE_DIR, otherwise torchinductor_NAME in the folder of temporary files) may "

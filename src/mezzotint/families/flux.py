@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from mezzotint.diffusion import inpainting
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import cast_like_parameters
-from mezzotint.families.shared.flow import FlowFamily, pack_latents, unpack_latents
+from mezzotint.families.shared.flow import GuidedFamily, pack_latents, unpack_latents
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.families.shared.reference_images import join_tokens
 from mezzotint.settings.families.flux import SPEC, FluxSettings
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.original import Renames
 
@@ -35,8 +35,6 @@ _PIPELINES = {"text": "FluxPipeline", "edit": "FluxKontextPipeline", "inpaint": 
 """The pipelines of diffusers, by `model.task`."""
 _PIXELS = 64
 """Pixels of a latent."""
-_DEFAULT_GUIDANCE = 1.0
-"""The guidance scale in training unless the recipe sets one."""
 
 _ORIGINAL: Renames = (
     (r"^time_text_embed\.timestep_embedder\.", "time_in."),
@@ -149,7 +147,7 @@ class Files(FlowFiles):
         return self.length(_T5), int(self.configs["denoiser"]["joint_attention_dim"])
 
 
-class Family(FlowFamily):
+class Family(GuidedFamily):
     """FLUX.1: latents are pack_latents two by two, with token positions."""
 
     spec = SPEC
@@ -162,8 +160,7 @@ class Family(FlowFamily):
         self.takes_guidance = files.is_dev
         self.condition_names = files.condition_names
         self.inpaints = files.inpaints
-        scale = files.settings.get_section(FluxSettings).guidance
-        self._guidance = _DEFAULT_GUIDANCE if scale is None else scale
+        self.set_guidance(files.settings.get_section(FluxSettings).guidance)
 
     def refuse_guidance(self, scale: float) -> None:
         """See ModelFamily: schnell was distilled without guidance."""
@@ -182,14 +179,6 @@ class Family(FlowFamily):
             return TextEmbedding(states, pooled=self._empty(_CLIP, widths[1]))
         pooled = self._part(_CLIP)(self._tokens(_CLIP, captions)[0]).pooler_output
         return TextEmbedding(self._t5(_T5, captions), pooled=pooled)
-
-    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text, and for dev the guidance scale (B,)."""
-        if not self.takes_guidance:
-            return Condition(text)
-        if framing is not None and framing.guidance is not None:
-            return Condition(text, vector=framing.guidance)
-        return Condition(text, vector=text.states.new_full((len(text.states),), self._guidance, dtype=torch.float32))
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. The time input is σ in float32, which the network casts to the dtype of its input."""

@@ -32,8 +32,8 @@ def test_kontext_has_the_images_before_the_edits() -> None:
                 {f"{CONTROL}_1": "faces", f"{CONTROL}_2": ["styles"]}],
 )  # fmt: skip
 def test_references_of_klein_are_in_their_order(written: dict[str, Any]) -> None:
-    found = conditions({**KLEIN, **written})
-    assert list(found.items()) == [
+    settings = conditions({**KLEIN, **written})
+    assert list(settings.items()) == [
         ("data.conditions.source.folder", "faces"), ("data.conditions.source.align", "own"),
         ("data.conditions.source_2.folder", "styles"), ("data.conditions.source_2.align", "own"),
     ]  # fmt: skip

@@ -53,7 +53,7 @@ COMBINED: list[dict[str, Any]] = [
      "datasets.0.shrink_video_to_frames": False, "sample.num_frames": 33},
     {**FLUX, "model.arch": "flux_kontext", "datasets.0.control_path": "before",
      "sample.prompts": ["a fox --ctrl_img a.png", "b --ctrl_img b.png"]},
-    {**KLEIN, "datasets.0.control_path": ["faces", "styles"]},
+    {**KLEIN, "model.name_or_path": "FLUX.2-klein-base-4B", "datasets.0.control_path": ["faces", "styles"]},
     {**FLUX, "network.network_kwargs.only_if_contains": ["transformer.blocks.7"], "train.timestep_type": "shift"},
     {"train.optimizer": "adafactor", "train.optimizer_params.relative_step": True, "train.lr": 1e-4},
     {"train.optimizer": "dadaptationlion", "train.optimizer_params.betas": [0.9, 0.99]},

@@ -45,6 +45,10 @@ def test_layers_are_those_of_the_family(script: str) -> None:
         (FLUX, "--vae=folder", {"model.vae": "folder"}),
         (FLUX, "--model_version=klein-9b", {"model.flux2.distilled": True}),
         (FLUX, "--model_version=klein-base-9b", {}),
+        (FLUX, "--model_version=dev", {"model.flux2.guidance": 1.0}),
+        (FLUX, "--model_version=dev --dit=flux2-dev.safetensors --guidance_scale=2",
+         {"model.flux2.guidance": 2.0, "model.path": "flux2-dev.safetensors",
+          "model.config": "black-forest-labs/FLUX.2-dev"}),
         (QWEN, "--model_version=original", {}),
         (WAN, "--task=t2i-14B", {}),
         (WAN, f"{A14B} --dit=wan2.2_t2v_high_noise_14B_fp16.safetensors",
@@ -88,7 +92,6 @@ def test_what_differs_is_noted(script: str, words: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("script", "words", "where", "text"),
     [
-        (FLUX, "--model_version=dev", "--model_version", "dev needs FLUX.2 dev"),
         (FLUX, "--model_version=original", "--model_version", "is for another model"),
         (QWEN, "--model_version=edit-2509", "--model_version", "needs Qwen-Image-Edit"),
         (QWEN, "--model_version=layered", "--model_version", "needs Qwen-Image-Layered"),

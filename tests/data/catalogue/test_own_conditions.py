@@ -125,8 +125,8 @@ def test_missing_image_is_an_error_unless_it_is_optional(tmp_path: Path, kind: s
     remedy = "add KEY.source.png to the shard" if kind == "shards" else "put one into its column 'source'"
     with refused("E1294", f"1 sample without a source image: .*; {remedy}, remove the sample"):
         build(tmp_path, kind)
-    found = build(tmp_path, kind, conditions={"source": {"optional": True}})
-    assert shades(found) == {10: 110, 20: 120, 30: 130, 40: None}
+    catalogue = build(tmp_path, kind, conditions={"source": {"optional": True}})
+    assert shades(catalogue) == {10: 110, 20: 120, 30: 130, 40: None}
 
 
 @pytest.mark.parametrize("kind", WRITERS)

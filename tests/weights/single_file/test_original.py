@@ -32,6 +32,7 @@ KINDS = {
     "sd3": "sd3", "sd3.5-medium": "sd35_medium", "sd3.5-large": "sd35_large", "flux-dev": "flux-dev",
     "flux-schnell": "flux-schnell", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B", "wan-14b": "wan-t2v-14B",
     "ltx-2b": "ltx-video", "ltx-13b": "ltx-video-0.9.7", "klein-4b": "flux-2-dev", "klein-9b": "flux-2-dev",
+    "flux2-dev": "flux-2-dev",
 }  # fmt: skip
 """The model type that diffusers infers from tensor names; it does not know the other models."""
 POSITIONS = {"sd3": (1, 36864, 1536), "sd3.5-medium": (1, 147456, 1536), "sd3.5-large": (1, 36864, 2432)}

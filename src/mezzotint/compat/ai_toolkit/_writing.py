@@ -63,8 +63,8 @@ def _find_arch(recipe: Recipe) -> str:
         return "wan22_5b"
     if family == "flux" and (recipe.model.task == "edit" or recipe.data.condition_names):
         return "flux_kontext"
-    if family == "flux2" and "9b" in str(recipe.model.path).lower():
-        return "flux2_klein_9b"
+    if family == "flux2" and "klein" in (path := str(recipe.model.path).lower()):
+        return "flux2_klein_9b" if "9b" in path else "flux2_klein_4b"
     arch = next((arch for arch, ours in _model.ARCHS.items() if ours == family), "")
     if not arch:
         raise RecipeError(f"ai-toolkit cannot train {family}; it has {', '.join(_model.ARCHS)}", code="E1026")
@@ -284,7 +284,7 @@ def _divide(batch: int, processes: int) -> int | None:
 
 def _remarks(recipe: Recipe) -> Iterator[str]:
     arch = _find_arch(recipe)
-    if arch in ("sd1", "flux2_klein_4b", "flux2_klein_9b", "wan21"):
+    if arch in ("sd1", "flux2", "flux2_klein_4b", "flux2_klein_9b", "wan21"):
         others = [name for name, family in _model.ARCHS.items() if family == recipe.model.family and name != arch]
         yield f"model.arch is {arch}, which the recipe does not say exactly; others are {', '.join(others)}"
 

@@ -9,7 +9,6 @@ from mezzotint.compat.kit.key_values import read_arguments
 from mezzotint.compat.musubi._rows import has_option
 from mezzotint.compat.musubi._rows_model import (
     EDITING,
-    FLUX_2_DEV,
     FUN_CONTROL,
     IMAGE_TO_VIDEO,
     LAYERED,
@@ -33,7 +32,7 @@ _KINDS = {"networks.loha": "loha", "networks.lokr": "lokr"}
 _TASKS = ("t2v-14B", "t2v-1.3B", "t2i-14B", "t2v-A14B")
 _VERSIONS = {
     "qwen-image": {"original": "", "layered": LAYERED, "edit": EDITING, "edit-2509": EDITING, "edit-2511": EDITING},
-    "flux2": {"dev": FLUX_2_DEV, "klein-4b": "", "klein-base-4b": "", "klein-9b": "", "klein-base-9b": ""},
+    "flux2": {"dev": "", "klein-4b": "", "klein-base-4b": "", "klein-9b": "", "klein-base-9b": ""},
 }
 """The feature that each version waits for, "" for those that are supported, by family."""
 _CONFIGURATIONS = {
@@ -44,6 +43,7 @@ _CONFIGURATIONS = {
     "qwen-image": {"original": "Qwen/Qwen-Image"},
     "z-image": {"base": "Tongyi-MAI/Z-Image", "turbo": "Tongyi-MAI/Z-Image-Turbo"},
     "flux2": {
+        "dev": "black-forest-labs/FLUX.2-dev",
         "klein-4b": "black-forest-labs/FLUX.2-klein-4B", "klein-base-4b": "black-forest-labs/FLUX.2-klein-base-4B",
         "klein-9b": "black-forest-labs/FLUX.2-klein-9B", "klein-base-9b": "black-forest-labs/FLUX.2-klein-base-9B",
     },
@@ -70,6 +70,8 @@ def set_model(draft: Draft, script: TrainingScript) -> None:
     _set_other_files(draft, script)
     if has_option(script, "model_version"):
         _check_version(draft, script)
+    if draft.is_given("guidance_scale") and "model.flux2.guidance" not in draft.origin:
+        draft.note("guidance_scale", "only FLUX.2 dev takes guidance in training")
     if script.family == "z-image" and _is_turbo(model):
         draft.set("model.z_image.distilled", True, "dit")
         draft.note("dit", "Turbo is a distilled model; training destroys its sampling in 8 steps")
@@ -122,11 +124,12 @@ def _check_version(draft: Draft, script: TrainingScript) -> None:
     elif versions[version]:
         supported = [name for name, feature in versions.items() if not feature]
         message = f"{version} needs {versions[version]}, which Mezzotint does not have yet"
-        origin = "" if draft.is_given("model_version") else "; it is the script's default"
-        draft.refuse("model_version", message + origin, f"write one of {', '.join(supported)}")
+        draft.refuse("model_version", message, f"write one of {', '.join(supported)}")
     elif version in _DISTILLED:
         draft.set("model.flux2.distilled", True, "model_version")
         draft.note("model_version", f"{version} is a distilled model; training destroys its sampling in 4 steps")
+    elif version == "dev":
+        draft.apply("guidance_scale")
 
 
 def _find_part(draft: Draft, model: str) -> str:

@@ -9,7 +9,6 @@ IMAGE_TO_VIDEO = "Wan image to video"
 ONE_FRAME = "one-frame training"
 EDITING = "Qwen-Image-Edit"
 LAYERED = "Qwen-Image-Layered"
-FLUX_2_DEV = "FLUX.2 dev"
 FUN_CONTROL = "Wan Fun Control"
 ONE_ADAPTER = "one adapter for both of Wan's denoisers"
 """Features that options wait for."""
@@ -32,7 +31,7 @@ MODEL = (
         "folder, for its configurations and tokenizer"),
     row("vae", str, "model.vae", "the file of the autoencoder; of FLUX.2, that of the model's folder is used"),
     row("vae_dtype", str, "run.vae_dtype", "float32, bfloat16 or float16"),
-    ignored("guidance_scale", 1.0, "it has no effect in training; FLUX.1 Kontext gets 1"),
+    row("guidance_scale", 1.0, "model.flux2.guidance", "of FLUX.2 dev; FLUX.1 Kontext is trained with 1", least=0),
     ignored("sdpa", False, _ATTENTION),
     ignored("xformers", False, _ATTENTION),
     ignored("flash_attn", False, _ATTENTION),
@@ -119,7 +118,7 @@ Z_IMAGE = (
 FLUX_2 = (ignored("fp8_text_encoder", False, _ENCODERS),)
 VERSION = (
     row("model_version", str, "model.family model.flux2.distilled",
-        "FLUX.2: dev, the default, waits; Qwen-Image: original", choices=(
+        "FLUX.2: dev by default; Qwen-Image: original", choices=(
         "dev", "klein-4b", "klein-base-4b", "klein-9b", "klein-base-9b", "original", "layered", "edit", "edit-2509",
         "edit-2511")),
 )

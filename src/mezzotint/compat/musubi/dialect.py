@@ -53,8 +53,8 @@ def _refuse_foreign_options(draft: Draft, script: TrainingScript) -> None:
 
 DIALECT = Dialect(
     name="musubi",
-    about="musubi-tuner's training scripts of Wan, Qwen-Image, Z-Image, FLUX.1 Kontext and FLUX.2 Klein, with their "
-    "TOML files",
+    about="musubi-tuner's training scripts of Wan, Qwen-Image, Z-Image, FLUX.1 Kontext and FLUX.2, with their TOML "
+    "files",
     rows=ROWS,
     compute=compute,
     scripts=tuple(f"{name}.py" for name in SCRIPTS),

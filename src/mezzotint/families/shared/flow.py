@@ -16,7 +16,7 @@ from mezzotint.families.base import Grid, to_device
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import FolderFamily, count_tokens, without_autocast
 from mezzotint.families.shared.folder_files import FolderFiles
-from mezzotint.stages import TextEmbedding
+from mezzotint.stages import Batch, Condition, Framing, TextEmbedding
 from mezzotint.weights.folder import t5
 from mezzotint.weights.model_files import ModelFiles
 
@@ -57,6 +57,24 @@ class FlowFamily(FolderFamily):
         ids, _, _ = self._tokens(part, captions)
         with without_autocast(encoder):
             return t5.states(encoder, ids, None)
+
+
+class GuidedFamily(FlowFamily):
+    """A flow-matching model whose denoiser may take a guidance scale (guidance distillation), see `takes_guidance`."""
+
+    _guidance: float
+
+    def set_guidance(self, scale: float | None) -> None:
+        """Sets the guidance scale in training; None is 1."""
+        self._guidance = 1.0 if scale is None else scale
+
+    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
+        """See ModelFamily: the text, and the guidance scale (B,) if the denoiser takes one."""
+        if not self.takes_guidance:
+            return Condition(text)
+        if framing is not None and framing.guidance is not None:
+            return Condition(text, vector=framing.guidance)
+        return Condition(text, vector=text.states.new_full((len(text.states),), self._guidance, dtype=torch.float32))
 
 
 def token_lengths(text: TextEmbedding) -> tuple[int, ...]:

@@ -172,7 +172,7 @@ class FolderFamily(ModelFamily):
 
     def _replacement(self, files: FolderFiles, part: str, weights: Mapping[str, Tensor]) -> Replaced:
         state = full_state(files, self._parts, weights, part)
-        return Replaced(files.spec.networks[part], state, files.configs[part])
+        return Replaced(files.network_kind(part), state, files.configs[part])
 
 
 def without_autocast(module: nn.Module) -> torch.autocast:

@@ -1,31 +1,36 @@
-"""Facts and settings of FLUX.2 Klein: length and layers of the text, training of distilled models."""
+"""Facts and settings of FLUX.2 dev and Klein: guidance during training, the text, training of distilled models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
-from mezzotint.settings.base import NEVER, Section
+from mezzotint.settings.base import ALLOW, NEVER, Section
 from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec
 
 
 class Flux2Settings(Section):
-    """For family `flux2`: length and layers of the text, training of distilled models."""
+    """For family `flux2`: guidance during training, length and layers of the text, training of distilled models."""
+
+    guidance: Annotated[NonNegativeFloat | None, ALLOW] = None
+    """The guidance scale given to FLUX.2 dev during training. None is 1, which corresponds to plain training data, as
+    most trainers use it; diffusers' script uses 3.5. Klein has no guidance input and refuses a value."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
     """How many tokens of a caption are read, those of the chat template included. Shorter captions are padded, and the
     padding is attended to, so another length is another text."""
 
-    text_layers: Annotated[tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt], NEVER] = (9, 18, 27)
-    """The text embedding is made of Qwen3's hidden states after this many layers. Klein's own pipeline uses these
-    three; diffusers' training script uses 10, 20 and 30 by default, which that pipeline never passes to the model."""
+    text_layers: Annotated[tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] | None, NEVER] = None
+    """The text embedding is made of the text encoder's hidden states after this many layers. None is those of the
+    model's own pipeline: 9, 18 and 27 for Klein, 10, 20 and 30 for dev. diffusers' training script of Klein also uses
+    10, 20 and 30 by default, which Klein's pipeline never passes to the model."""
 
     ignore_chat_template: Annotated[bool, NEVER] = False
-    """Ignores the chat template of the model folder. Captions are always formatted by Qwen3's own template, which Klein
-    was trained with. A folder with another template is refused unless this is true, because a template is a program and
-    is never run."""
+    """Ignores the chat template of the model folder. Captions are always formatted as in the model's training: by
+    Qwen3's template for Klein, by Mistral's for dev. A folder with another template is refused unless this is true,
+    because a template is a program and is never run."""
 
     distilled: Annotated[bool, NEVER] = False
     """Allow training of a distilled Klein: training destroys its 4-step sampling. Train an adapter for it on the base
@@ -38,8 +43,8 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 SPEC = FamilySpec(
     name="flux2",
-    trains="FLUX.2 Klein base, 4B and 9B",
-    label="FLUX.2 Klein",
+    trains="FLUX.2 dev, and FLUX.2 Klein base, 4B and 9B",
+    label="FLUX.2",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_flux2.Flux2Transformer2DModel",
         "text_encoder": "transformers.models.qwen3.modeling_qwen3.Qwen3Model",
@@ -56,7 +61,11 @@ SPEC = FamilySpec(
         "mlp": r".*\.ff(_context)?\.linear_(in|out)",
         "outer": r"(time_guidance_embed|(double|single)_stream_modulation\w*)\..*",
     },
-    published=("black-forest-labs/FLUX.2-klein-base-4B", "black-forest-labs/FLUX.2-klein-base-9B"),
+    published=(
+        "black-forest-labs/FLUX.2-dev",
+        "black-forest-labs/FLUX.2-klein-base-4B",
+        "black-forest-labs/FLUX.2-klein-base-9B",
+    ),
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
     distilled=Distilled("model_index.json", "is_distilled", True, steps=4, guidance=1.0),

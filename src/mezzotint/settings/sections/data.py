@@ -91,7 +91,7 @@ class DataSettings(Section):
     conditions: Annotated[Conditions, ALLOW] = Field(default_factory=dict)
     """Images that the model is given beside the caption, by name: `{source: {folder: before}}`, or short
     `{source: before}`. Models that edit get the image before the edit as `source`; its samples are the images after it.
-    FLUX.2 Klein takes any number of references under any names, in the order in which they are written. A condition is
+    FLUX.2 takes any number of references under any names, in the order in which they are written. A condition is
     resized, cropped and mirrored like its sample. See `docs/guides/editing.md`."""
 
     condition_dropout: Annotated[Annotated[float, Field(ge=0.0, le=1 / 3)], ALLOW] = 0.0

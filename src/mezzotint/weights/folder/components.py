@@ -42,7 +42,8 @@ _MOST, _MOST_LAYERS = 100_000_000, 1000
 of 256,000."""
 _OF_LAYERS = re.compile(r"layers|num_res_blocks|num_blocks")
 _PREFIX = "text_model."
-_NO_ENCODER = re.compile(r"^lm_head\.|(^|\.)visual\.")
+_LANGUAGE_MODEL = "model.language_model."
+_NO_ENCODER = re.compile(r"(^|\.)(lm_head|visual|vision_tower|multi_modal_projector)\.")
 _ENCODER = re.compile(r"^(model\.)?(language_model\.)?(model\.)?")
 _TEXT = ("clip_text", "clip_text_projected")
 _T5 = ("t5_text", "umt5_text")
@@ -172,10 +173,12 @@ def write(
 
     transformers 5 drops the level `text_model` of a CLIP text encoder; older readers need it, so it is added again.
     transformers also opens a model in the dtype of its configuration, or else of its file, while diffusers uses float32
-    by default: the configuration of a text encoder names float32, so both agree for any dtype of the file. The
-    configuration contains no path of this machine.
+    by default: the configuration of a text encoder names float32, so both agree for any dtype of the file. The language
+    model of a vision-language model is written under its names in that model, without the rest. The configuration
+    contains no path of this machine.
     """
-    prefixed = {_file_name_of(network, name): tensor for name, tensor in tensors.items()}
+    start = _LANGUAGE_MODEL if "text_config" in config else ""
+    prefixed = {start + _file_name_of(network, name): tensor for name, tensor in tensors.items()}
     target.mkdir(parents=True, exist_ok=True)
     tensor_files.write(prefixed, target / file_name(network), dtype=None if dtype is None else DTYPES[dtype])
     write_config(network, config, target)
