@@ -134,7 +134,6 @@ class Family(FlowFamily):
         super().__init__(files, parts)
         assert isinstance(files, Files)
         self.takes_guidance = files.is_dev
-        self.condition_names = files.condition_names
         scale = files.settings.get_section(FluxSettings).guidance
         self._guidance = _DEFAULT_GUIDANCE if scale is None else scale
 

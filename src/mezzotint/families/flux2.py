@@ -59,7 +59,6 @@ class Files(FlowFiles):
 
     spec = SPEC
     pipelines = ("Flux2KleinPipeline",)
-    takes_any_conditions = True
     renames = _ORIGINAL
     swapped = ("norm_out.linear",)
     refused: ClassVar = {"Flux2Pipeline": "FLUX.2 dev, whose caption encoding has not been verified"}
@@ -72,6 +71,11 @@ class Files(FlowFiles):
         yield "the denoiser takes folded latents of channels", denoiser.get("in_channels", 128), channels
         width = _LAYERS * int(text.get("hidden_size", 0))
         yield "the denoiser takes text of width", denoiser.get("joint_attention_dim"), width
+
+    @property
+    def min_conditions(self) -> int:
+        """See ModelFiles: references are optional."""
+        return 0
 
     @property
     def is_distilled(self) -> bool:

@@ -15,6 +15,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -36,7 +37,7 @@ from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError
 from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import DataSettings
-from mezzotint.shapes import Size, latent_size
+from mezzotint.shapes import Size, TextImages, latent_size
 from mezzotint.stages import Placement, TextEmbedding
 
 if TYPE_CHECKING:
@@ -370,10 +371,12 @@ class TextCache(_Entries[TextLayout]):
     folder: `data.cache.path`, resolved. identity: `family.text_identity(…)`: tokenizer, encoder weights, clip skip,
     token length. compute: the dtype in which the text encoder runs. `drops`: whether caption dropout is used.
     `expected_shape`: tokens and width of the model's text embeddings, if its files contain them; embeddings from files
-    are checked against it.
+    are checked against it. images: how the text encoder sees condition images, on which an embedding then depends.
     """
 
-    def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str) -> None:
+    def __init__(
+        self, folder: Path, settings: DataSettings, *, identity: str, compute: str, images: TextImages | None = None
+    ) -> None:
         super().__init__(
             folder,
             "text",
@@ -382,7 +385,9 @@ class TextCache(_Entries[TextLayout]):
             compute=compute,
             dtype=settings.cache.dtype,
             **_encoding(encodes=not (identity == OF_FILES or format_of(settings.format).is_encoded)),
+            **({"images": _seen_images(images, settings)} if images is not None else {}),
         )
+        self.images = images
         self._before = f"text\0{self.identity}\0".encode()
         self.drops = settings.drops_captions
         self.is_imported = format_of(settings.format).is_encoded
@@ -395,12 +400,14 @@ class TextCache(_Entries[TextLayout]):
     def stores(self) -> tuple[Store, ...]:
         return self._rows.stores if self._rows is not None else ()
 
-    def address(self, caption: str, mark: str = "") -> bytes:
+    def address(self, caption: str, mark: str = "", images: bytes = b"") -> bytes:
         """The address of the embedding of a caption, as passed to the tokenizer. mark: the file of the embedding if
-        another trainer encoded it (`overrides.Marked.encoded`)."""
+        another trainer encoded it (`overrides.Marked.encoded`). images: see `images_of`."""
         if mark:
             text = f"text\0{self.identity}\0{mark}\0{caption}"
             return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        if images:
+            return self.address_of(caption.encode("utf-8", "surrogatepass") + b"\0" + images)
         return self.address_of(caption.encode("utf-8", "surrogatepass"))
 
     def address_of(self, caption: bytes) -> bytes:
@@ -411,6 +418,25 @@ class TextCache(_Entries[TextLayout]):
         """All texts that a row's captions can become, whose embeddings are needed."""
         settings = catalogue.settings_of(row, self._settings)
         return DrawnCaptions.of(catalogue, row, settings).list_cached(catalogue.captions(row))
+
+    def images_of(self, catalogue: Catalogue, row: int) -> bytes:
+        """The hashes of a row's condition images if the text encoder sees them, zeros for a missing one; empty if it
+        sees none."""
+        if self.images is None:
+            return b""
+        pairs = [(paired.images, int(paired.rows[row])) for paired in catalogue.conditions.values()]
+        if all(image < 0 for _, image in pairs):
+            return b""
+        return b"".join(images.digest[image].tobytes() if image >= 0 else bytes(32) for images, image in pairs)
+
+    def texts_of(self, catalogue: Catalogue, row: int) -> tuple[tuple[str, bytes], ...]:
+        """Captions and images (`images_of`) of a row whose embeddings are needed."""
+        captions, images = self.captions_of(catalogue, row), self.images_of(catalogue, row)
+        if not images:
+            return tuple((caption, b"") for caption in captions)
+        also_empty = ("",) if self.drops else ()
+        without = (b"",) if self._settings.condition_dropout else ()
+        return tuple(product(dict.fromkeys((*captions, *also_empty)), (images, *without)))
 
     def captions_as_written(
         self, catalogue: Catalogue, rows: NDArray[np.int32]
@@ -427,11 +453,14 @@ class TextCache(_Entries[TextLayout]):
             self._rows = TextRows(self.folder, self.layout, self._settings.cache.dtype)
         return self._rows
 
-    def read(self, captions: Sequence[str], marks: Sequence[str] | None = None) -> TextEmbedding:
-        """Reads the embeddings of captions, (B, L, D), in the stored dtype. marks: see `address`. Raises CacheError
-        E1303 for an entry that is missing or damaged."""
+    def read(
+        self, captions: Sequence[str], marks: Sequence[str] | None = None, images: Sequence[bytes] | None = None
+    ) -> TextEmbedding:
+        """Reads the embeddings of captions, (B, L, D), in the stored dtype. marks, images: see `address`. Raises
+        CacheError E1303 for an entry that is missing or damaged."""
         marks = marks if marks is not None else [""] * len(captions)
-        addresses = [self.address(caption, mark) for caption, mark in zip(captions, marks, strict=True)]
+        images = images if images is not None else [b""] * len(captions)
+        addresses = list(map(self.address, captions, marks, images))
         rows = self.rows()
         embedding = rows.read(addresses) if rows is not None else np.arange(len(addresses))
         if rows is not None and isinstance(embedding, np.ndarray):
@@ -440,6 +469,12 @@ class TextCache(_Entries[TextLayout]):
         if isinstance(embedding, np.ndarray):
             raise missing_entries_error([f"the caption {captions[i]!r}" for i in embedding.tolist()], self.folder)
         return embedding
+
+
+def _seen_images(images: TextImages, settings: DataSettings) -> str:
+    """What embeddings depend on besides the bytes of the condition images."""
+    version, filter_ = _preprocessing(settings, encodes=True), f"{settings.resize} {settings.antialias}"
+    return f"{len(settings.condition_names)} of {images.pixels} pixels, {version} {filter_} {settings.background}"
 
 
 def _preprocessing(settings: DataSettings, *, encodes: bool) -> int:
@@ -455,10 +490,12 @@ def _encoding(*, encodes: bool) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Filled caches; None for images or captions that are encoded on the fly."""
+    """Filled caches; None for images or captions that are encoded on the fly. text_images: how the text encoder sees
+    condition images; None if it sees only captions."""
 
     latents: LatentCache | None = None
     text: TextCache | None = None
+    text_images: TextImages | None = None
 
     @property
     def in_use(self) -> tuple[LatentCache | TextCache, ...]:

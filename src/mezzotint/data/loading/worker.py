@@ -29,7 +29,7 @@ from mezzotint.data.schedule.clip_visits import Instants
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError, DatasetError, MezzotintError
 from mezzotint.settings.sections.data import DataSettings
-from mezzotint.shapes import Size
+from mezzotint.shapes import Size, TextImages
 from mezzotint.stages import Batch, ConditionImages, Placement, TextEmbedding
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class BatchWorker(Dataset[Any]):
         self._seed = seed
         self._latents = caches.latents
         self._text = caches.text
+        self._text_images = None if caches.text is not None else caches.text_images
         self._is_training = is_training
         self._table = buckets.table(settings)
         self._has_classes, self._has_masks = settings.has_class_images, settings.has_masks
@@ -146,7 +147,7 @@ class BatchWorker(Dataset[Any]):
             pixels=pixels,
             latents=rows,
             is_moments=latents is not None and latents.content == "moments",
-            text=self._embedded([visit.row for visit in visits], chosen),
+            text=self._embedded(visits, chosen, broken),
             dropped=self._dropped(visits),
             is_class=torch.from_numpy(self._is_class(request)) if self._has_classes else None,
             mask=self._masks(visits, placed, bucket, keys, broken) if self._has_masks else None,
@@ -158,10 +159,19 @@ class BatchWorker(Dataset[Any]):
     def _stills(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch | None:
         return None
 
-    def _embedded(self, rows: Sequence[int], chosen: Sequence[str]) -> TextEmbedding | None:
+    def _embedded(
+        self, visits: Sequence[Visit], chosen: Sequence[str], broken: Sequence[int]
+    ) -> TextEmbedding | None:
         if self._text is None:
             return None
-        overrides, drops = self._catalogue.overrides, self._text.drops
+        rows, overrides, drops = [visit.row for visit in visits], self._catalogue.overrides, self._text.drops
+        if self._text.images is not None:  # a corrupt image has no embedding: the empty caption, with weight 0
+            captions = ["" if i in broken else one for i, one in enumerate(chosen)]
+            images = [
+                self._text.images_of(self._catalogue, visit.row) if i not in broken and self._has_images(visit) else b""
+                for i, visit in enumerate(visits)
+            ]
+            return self._text.read(captions, images=images)
         # a dropped caption uses the embedding of the empty caption, not that of the file
         marks = [overrides.embedding_of(row) if one or not drops else "" for row, one in zip(rows, chosen, strict=True)]
         return self._text.read(chosen, marks)
@@ -251,12 +261,12 @@ class BatchWorker(Dataset[Any]):
         place = partial(placement.of_condition, self._catalogue, name=name, settings=self._settings)
         placed = [place(visit.row, placed=one) for visit, one in zip(visits, placed, strict=True)]
         bucket = placed[0].bucket
-        p = self._settings.condition_dropout if self._is_training else 0.0
         rows = paired.rows[[visit.row for visit in visits]].tolist()
-        is_kept = [row >= 0 and condition_dropout.has_images(visit, p) for row, visit in zip(rows, visits, strict=True)]
+        is_kept = [row >= 0 and self._has_images(visit) for row, visit in zip(rows, visits, strict=True)]
         kept = torch.tensor(is_kept)
         if self._latents is not None:
-            return ConditionImages(None, self._cached_condition(paired.images, rows, placed, is_kept, broken), kept)
+            latents = self._cached_condition(paired.images, rows, placed, is_kept, broken)
+            return ConditionImages(None, latents, kept, self._whole(paired.images, rows, is_kept, broken))
         pixels = torch.zeros((len(visits), 3, bucket.height, bucket.width), dtype=torch.uint8)
         for i, (row, placement_) in enumerate(zip(rows, placed, strict=True)):
             if is_kept[i] and i not in broken:
@@ -266,7 +276,23 @@ class BatchWorker(Dataset[Any]):
                     if not self._spares or error.code != BROKEN:
                         raise
                     broken.append(i)
-        return ConditionImages(pixels, None, kept)
+        return ConditionImages(pixels, None, kept, self._whole(paired.images, rows, is_kept, broken))
+
+    def _has_images(self, visit: Visit) -> bool:
+        p = self._settings.condition_dropout if self._is_training else 0.0
+        return condition_dropout.has_images(visit, p)
+
+    def _whole(
+        self, images: Catalogue, rows: Sequence[int], is_kept: Sequence[bool], broken: Sequence[int]
+    ) -> tuple[Tensor | None, ...]:
+        """See `ConditionImages`."""
+        if self._text_images is None:
+            return ()
+        shown = [is_one and i not in broken for i, is_one in enumerate(is_kept)]
+        return tuple(
+            read_whole(images, row, self._text_images, self._settings) if is_one else None
+            for row, is_one in zip(rows, shown, strict=True)
+        )
 
     def _cached_condition(
         self, images: Catalogue, rows: Sequence[int], placed: Sequence[Placement], is_kept: Sequence[bool],
@@ -412,6 +438,13 @@ def read_image(catalogue: Catalogue, row: int, placed: Placement, settings: Data
     )
     with _still_readable(catalogue, row, settings):
         return timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
+
+
+def read_whole(images: Catalogue, row: int, seen: TextImages, settings: DataSettings) -> Tensor:
+    """Reads a condition image as a text encoder sees it: whole, in its own shape, uint8 (3, H, W). Raises as
+    `read_image`."""
+    size = seen.fit(Size(int(images.width[row]), int(images.height[row])))
+    return torch.from_numpy(read_image(images, row, Placement(size, size, (0, 0)), settings))
 
 
 def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:

@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from mezzotint.data.media import decoding
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.sampling.requests import Request
 from mezzotint.settings.recipe import Recipe
-from mezzotint.shapes import Size
-from mezzotint.tasks.prompts.first_frames import pixels_of
+from mezzotint.shapes import Size, TextImages
+from mezzotint.stages import Placement
+from mezzotint.tasks.prompts.first_frames import pixels_of, probe_size
 
 Encoded = dict[tuple[str, Path, Size], Tensor]
 """Latents (1, C, h, w) by the condition's name, the file and the size."""
@@ -22,7 +25,13 @@ Encoded = dict[tuple[str, Path, Size], Tensor]
 def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]]) -> None:
     """Raises RecipeError E1296 if a model does not take these conditions, or needs others."""
     taken = family.condition_names
-    if family.files.takes_any_conditions:
+    if family.min_conditions is not None:
+        if len(conditions) < family.min_conditions:
+            raise RecipeError(
+                "this model edits images, and sample.conditions has none; write sample.conditions={NAME: IMAGE}, or "
+                "--condition NAME=IMAGE",
+                code="E1296",
+            )
         return
     if unknown := [name for name in conditions if name not in taken]:
         what = f"takes {', '.join(taken)}" if taken else "takes no images"
@@ -36,11 +45,12 @@ def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]])
 
 
 def with_images(
-    requests: Sequence[Request], recipe: Recipe, encoder: Callable[[], ModelFamily], known: Encoded
-) -> list[Request]:
+    requests: Sequence[Request], recipe: Recipe, encoder: Callable[[], ModelFamily], known: Encoded,
+    seen: TextImages | None = None,
+) -> list[Request]:  # fmt: skip
     """The requests with their condition images. encoder: returns a family with its autoencoder, called for images that
-    are not `known`, which are added to it. Raises RecipeError E1091 for an image that cannot be read, E1296 for fewer
-    images than prompts."""
+    are not `known`, which are added to it. seen: how the text encoder sees images. Raises RecipeError E1091 for an
+    image that cannot be read, E1296 for fewer images than prompts."""
     conditions = _in_trained_order(recipe)
     keys = [
         {name: (name, _file_of(name, files, request.line), request.size) for name, files in conditions}
@@ -49,10 +59,26 @@ def with_images(
     for key in dict.fromkeys(key for one in keys for key in one.values()):
         if key not in known:
             known[key] = _encode(*key, recipe, encoder())
+    paths = dict.fromkeys((name, path) for one in keys for name, path, _ in one.values()) if seen is not None else {}
+    whole = {(name, path): _read_whole(name, path, seen, recipe) for name, path in paths if seen is not None}
     return [
-        replace(request, images={name: known[key] for name, key in one.items()})
+        replace(
+            request,
+            images={name: known[key] for name, key in one.items()},
+            whole_images=[whole[key[:2]] for key in one.values() if whole],
+        )
         for request, one in zip(requests, keys, strict=True)
     ]
+
+
+def _read_whole(name: str, path: Path, seen: TextImages, recipe: Recipe) -> Tensor:
+    data, setting = recipe.data, f"sample.conditions.{name}"
+    size = seen.fit(probe_size(path, setting))
+    placed = Placement(size, size, (0, 0))
+    levels = decoding.decode_image(
+        path, placed, resize=data.resize, background=data.background, max_pixels=data.max_pixels
+    )
+    return torch.from_numpy(levels)
 
 
 def _in_trained_order(recipe: Recipe) -> list[tuple[str, tuple[Path, ...]]]:
