@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from diffusers.pipelines.qwenimage.pipeline_qwenimage import QwenImagePipeline
 from diffusers.pipelines.qwenimage.pipeline_qwenimage_edit import QwenImageEditPipeline, calculate_dimensions
 from diffusers.pipelines.qwenimage.pipeline_qwenimage_edit_plus import QwenImageEditPlusPipeline
 from PIL import Image
@@ -24,8 +23,8 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size, TextImages
 from mezzotint.stages import Noised
-from support.model_export import export_model, files_of, load_model
-from support.qwen_edit import QWEN, embed_as_pipeline, make_edit_model, open_pipeline
+from support.model_export import export_model, load_model
+from support.qwen_edit import embed_as_pipeline, make_edit_model, open_pipeline
 
 PIPELINES: dict[str, Any] = {"edit": QwenImageEditPipeline, "plus": QwenImageEditPlusPipeline}
 SIZE = Size(64, 96)
@@ -68,7 +67,9 @@ def seen(family: ModelFamily, image: Image.Image) -> Image.Image:
 
 def pictures_of(name: str) -> list[Image.Image]:
     """Of the sizes that the pipelines give images of these shapes."""
-    return [picture(3, Size(832, 1248))] if name == "edit" else [picture(3, Size(832, 1248)), picture(5, Size(1184, 896))]
+    return (
+        [picture(3, Size(832, 1248))] if name == "edit" else [picture(3, Size(832, 1248)), picture(5, Size(1184, 896))]
+    )
 
 
 def noised(x: Tensor, sigma: float = 0.7) -> Noised:
@@ -143,7 +144,8 @@ def test_exported_model_samples_as_the_pipeline_does(models: dict[str, Path], na
     texts = [embed_as_pipeline(pipeline, folder, caption, views) for caption in ("make it red", "blurry")]
     tokens = pipeline._pack_latents(initial_noise(family, [request]), 1, 16, *ours.shape[2:])
     theirs = pipeline(
-        images[0] if name == "edit" else images, height=SIZE.height, width=SIZE.width, num_inference_steps=2, true_cfg_scale=4.0, latents=tokens,
+        images[0] if name == "edit" else images, height=SIZE.height, width=SIZE.width, num_inference_steps=2,
+        true_cfg_scale=4.0, latents=tokens,
         prompt_embeds=texts[0], negative_prompt_embeds=texts[1],
         prompt_embeds_mask=torch.ones(texts[0].shape[:2], dtype=torch.long),
         negative_prompt_embeds_mask=torch.ones(texts[1].shape[:2], dtype=torch.long), output_type="latent",

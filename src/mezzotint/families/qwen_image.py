@@ -223,8 +223,10 @@ class Family(Standardized, FlowFamily):
             counts = (patches["image_grid_thw"].prod(dim=1) // processor.merge_size**2).tolist()
             for number, count in zip(shown, counts, strict=True):
                 text += self._prompt.image.format(number).replace(_PAD, _PAD * count)
+        tokenizer, most = self._tokenizer(_QWEN), prefix + self._text_shape[0]
+        most += len(tokenize(tokenizer, [text]).input_ids[0])
         text = self._prompt.write(caption, text)
-        tokens = tokenize(self._tokenizer(_QWEN), [text], truncation=True, max_length=prefix + length)
+        tokens = tokenize(tokenizer, [text], truncation=True, max_length=min(most, prefix + length))
         ids = torch.tensor(tokens.input_ids, device=device)
         if shown:  # without it transformers 5 leaves out the positions of rows and columns
             inputs["mm_token_type_ids"] = (ids == encoder.config.image_token_id).int()

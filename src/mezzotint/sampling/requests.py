@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -29,7 +30,8 @@ class Request:
     encoder. steps, guidance, solver: only of this image; None takes those of the settings. start: latents (1, C, h, w)
     to start from, see `Span`; None starts from noise. first_frame: the given first latent frame of a clip,
     (1, C, 1, h, w); None samples it too. images: latents (1, C, h, w) of condition images by name, for models that take
-    them; whole_images: the same images as a text encoder sees them, uint8 (3, H, W), in their order. line: the number of its prompt among all, by which it gets these images."""
+    them; whole_images: the same images as a text encoder sees them, uint8 (3, H, W), in their order. line: the number
+    of its prompt among all, by which it gets these images."""
 
     prompt: str
     size: Size
@@ -46,6 +48,11 @@ class Request:
     images: Mapping[str, Tensor] = field(default_factory=dict)
     whole_images: Sequence[Tensor] = ()
     line: int = 0
+
+    @property
+    def images_hash(self) -> bytes:
+        """Hashes of the images that the text encoder sees; empty if it sees none."""
+        return b"".join(hashlib.sha256(image.numpy().tobytes()).digest() for image in self.whole_images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,28 +118,16 @@ class Sampling:
 def embed_prompts(family: ModelFamily, requests: Sequence[Request]) -> list[Request]:
     """The requests with their embeddings on the CPU, so that they can be sampled without the text encoder, which this
     requires. Each text is encoded once with the same images."""
-    texts: dict[TextKey, TextEmbedding] = {}
+    texts: dict[tuple[str, bytes], TextEmbedding] = {}
     with torch.no_grad():
         for request in requests:
             for caption in (request.prompt, request.negative):
-                if (key := text_key(request, caption)) not in texts:
-                    texts[key] = embed_prompt(family, request, caption).to("cpu")
+                if (key := (caption, request.images_hash)) not in texts:
+                    texts[key] = family.encode_text_with_images([caption], [request.whole_images]).to("cpu")
     return [
-        replace(r, text=texts[text_key(r, r.prompt)], negative_text=texts[text_key(r, r.negative)]) for r in requests
+        replace(r, text=texts[r.prompt, r.images_hash], negative_text=texts[r.negative, r.images_hash])
+        for r in requests
     ]
-
-
-TextKey = tuple[str, tuple[int, ...]]
-
-
-def text_key(request: Request, caption: str) -> TextKey:
-    """What distinguishes embeddings of captions as long as the requests live: the caption and the images."""
-    return caption, tuple(map(id, request.whole_images))
-
-
-def embed_prompt(family: ModelFamily, request: Request, caption: str) -> TextEmbedding:
-    """The embedding (1, L, D) of one caption of a request, with its images where the text encoder sees them."""
-    return family.encode_text_with_images([caption], [request.whole_images])
 
 
 def batch_requests(requests: Sequence[Request], batch_size: int) -> Iterator[list[Request]]:

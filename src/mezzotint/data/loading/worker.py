@@ -159,9 +159,7 @@ class BatchWorker(Dataset[Any]):
     def _stills(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch | None:
         return None
 
-    def _embedded(
-        self, visits: Sequence[Visit], chosen: Sequence[str], broken: Sequence[int]
-    ) -> TextEmbedding | None:
+    def _embedded(self, visits: Sequence[Visit], chosen: Sequence[str], broken: Sequence[int]) -> TextEmbedding | None:
         if self._text is None:
             return None
         rows, overrides, drops = [visit.row for visit in visits], self._catalogue.overrides, self._text.drops

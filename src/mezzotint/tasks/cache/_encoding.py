@@ -54,9 +54,7 @@ class Encoding:
                 weight.data = weight.data.contiguous(memory_format=torch.channels_last)
         return family
 
-    def text_with_images_of(
-        self, family: ModelFamily, caption: str, images: Sequence[Tensor | None]
-    ) -> TextEmbedding:
+    def text_with_images_of(self, family: ModelFamily, caption: str, images: Sequence[Tensor | None]) -> TextEmbedding:
         """The embedding of a caption with its condition images, for a text encoder that sees them."""
         with torch.no_grad():
             return replace(family.encode_text_with_images([caption], [images]), lengths=None)

@@ -413,9 +413,7 @@ def _read_seen_images(
         return None
     if not needed.with_images[entry]:
         return (None,) * len(worker.settings.condition_names)
-    return _condition_filling.read_whole_images(
-        worker.catalogue, int(needed.rows[entry]), text.images, worker.settings
-    )
+    return _condition_filling.read_whole_images(worker.catalogue, int(needed.rows[entry]), text.images, worker.settings)
 
 
 def _import_embeddings(text: TextCache, needed: TextEntries, entries: NDArray[np.int64], format_name: str) -> None:

@@ -297,7 +297,9 @@ class Ledger:
         if text is not None:
             lines["captions"] = catalogue.caption_checks(rows)
             if text.images is not None:
-                lines["captions"] ^= [_hash(text.images_of(catalogue, row)) for row in rows.tolist()]
+                lines["captions"] ^= np.array(
+                    [_hash(text.images_of(catalogue, row)) for row in rows.tolist()], np.uint64
+                )
             lines["text"] = _hash(text.identity)
         return lines
 

@@ -45,12 +45,11 @@ def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]])
 
 
 def with_images(
-    requests: Sequence[Request], recipe: Recipe, encoder: Callable[[], ModelFamily], known: Encoded,
-    seen: TextImages | None = None,
-) -> list[Request]:  # fmt: skip
+    requests: Sequence[Request], recipe: Recipe, encoder: Callable[[], ModelFamily], known: Encoded
+) -> list[Request]:
     """The requests with their condition images. encoder: returns a family with its autoencoder, called for images that
-    are not `known`, which are added to it. seen: how the text encoder sees images. Raises RecipeError E1091 for an
-    image that cannot be read, E1296 for fewer images than prompts."""
+    are not `known`, which are added to it. Raises RecipeError E1091 for an image that cannot be read, E1296 for fewer
+    images than prompts."""
     conditions = _in_trained_order(recipe)
     keys = [
         {name: (name, _file_of(name, files, request.line), request.size) for name, files in conditions}
@@ -59,16 +58,24 @@ def with_images(
     for key in dict.fromkeys(key for one in keys for key in one.values()):
         if key not in known:
             known[key] = _encode(*key, recipe, encoder())
-    paths = dict.fromkeys((name, path) for one in keys for name, path, _ in one.values()) if seen is not None else {}
-    whole = {(name, path): _read_whole(name, path, seen, recipe) for name, path in paths if seen is not None}
     return [
-        replace(
-            request,
-            images={name: known[key] for name, key in one.items()},
-            whole_images=[whole[key[:2]] for key in one.values() if whole],
-        )
+        replace(request, images={name: known[key] for name, key in one.items()})
         for request, one in zip(requests, keys, strict=True)
     ]
+
+
+def with_whole_images(requests: Sequence[Request], recipe: Recipe, seen: TextImages | None) -> list[Request]:
+    """The requests with their condition images as the text encoder sees them; None: it sees none. Raises as
+    `with_images`."""
+    if seen is None:
+        return list(requests)
+    whole: dict[tuple[str, Path], Tensor] = {}
+    complete = []
+    for request in requests:
+        keys = [(name, _file_of(name, files, request.line)) for name, files in _in_trained_order(recipe)]
+        whole |= {key: _read_whole(*key, seen, recipe) for key in keys if key not in whole}
+        complete.append(replace(request, whole_images=[whole[key] for key in keys]))
+    return complete
 
 
 def _read_whole(name: str, path: Path, seen: TextImages, recipe: Recipe) -> Tensor:
