@@ -70,7 +70,7 @@ def embed_as_pipeline(pipeline: Any, folder: Path, caption: str, images: Sequenc
         text = text.replace("<|placeholder|>", "<|image_pad|>" * (grid[0] * grid[1] * grid[2] // 4), 1)
     ids = pipeline.tokenizer(text.format(caption), return_tensors="pt").input_ids
     types = (ids == pipeline.text_encoder.config.image_token_id).int()
-    states = pipeline.text_encoder(
+    states: Tensor = pipeline.text_encoder(
         input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=patches["pixel_values"],
         image_grid_thw=patches["image_grid_thw"], mm_token_type_ids=types, output_hidden_states=True,
     ).hidden_states[-1]  # fmt: skip

@@ -162,17 +162,15 @@ class BatchWorker(Dataset[Any]):
     def _embedded(self, visits: Sequence[Visit], chosen: Sequence[str], broken: Sequence[int]) -> TextEmbedding | None:
         if self._text is None:
             return None
-        rows, overrides, drops = [visit.row for visit in visits], self._catalogue.overrides, self._text.drops
-        if self._text.images is not None:  # a corrupt image has no embedding: the empty caption, with weight 0
-            captions = ["" if i in broken else one for i, one in enumerate(chosen)]
-            images = [
-                self._text.images_of(self._catalogue, visit.row) if i not in broken and self._has_images(visit) else b""
-                for i, visit in enumerate(visits)
-            ]
-            return self._text.read(captions, images=images)
+        overrides, drops, images_of = self._catalogue.overrides, self._text.drops, self._text.images_of
+        kept = [i not in broken and self._has_images(visit) for i, visit in enumerate(visits)]
+        images = [images_of(self._catalogue, visit.row) if kept[i] else b"" for i, visit in enumerate(visits)]
+        if self._text.images is not None:  # corrupt images have no embedding; their weight is 0
+            chosen = ["" if i in broken else caption for i, caption in enumerate(chosen)]
         # a dropped caption uses the embedding of the empty caption, not that of the file
-        marks = [overrides.embedding_of(row) if one or not drops else "" for row, one in zip(rows, chosen, strict=True)]
-        return self._text.read(chosen, marks)
+        pairs = zip(visits, chosen, strict=True)
+        marks = [overrides.embedding_of(visit.row) if caption or not drops else "" for visit, caption in pairs]
+        return self._text.read(chosen, marks, images)
 
     def _dropout(self, visit: Visit) -> float:
         keeps = not self._settings.prior.dropout
@@ -259,45 +257,37 @@ class BatchWorker(Dataset[Any]):
         place = partial(placement.of_condition, self._catalogue, name=name, settings=self._settings)
         placed = [place(visit.row, placed=one) for visit, one in zip(visits, placed, strict=True)]
         bucket = placed[0].bucket
-        rows = paired.rows[[visit.row for visit in visits]].tolist()
-        is_kept = [row >= 0 and self._has_images(visit) for row, visit in zip(rows, visits, strict=True)]
-        kept = torch.tensor(is_kept)
+        rows = [int(paired.rows[visit.row]) if self._has_images(visit) else -1 for visit in visits]
+        kept = torch.tensor([row >= 0 for row in rows])
         if self._latents is not None:
-            latents = self._cached_condition(paired.images, rows, placed, is_kept, broken)
-            return ConditionImages(None, latents, kept, self._whole(paired.images, rows, is_kept, broken))
+            latents = self._cached_condition(paired.images, rows, placed, broken)
+            return ConditionImages(None, latents, kept, self._whole(paired.images, rows, broken))
         pixels = torch.zeros((len(visits), 3, bucket.height, bucket.width), dtype=torch.uint8)
         for i, (row, placement_) in enumerate(zip(rows, placed, strict=True)):
-            if is_kept[i] and i not in broken:
+            if row >= 0 and i not in broken:
                 try:
                     pixels[i] = torch.from_numpy(read_image(paired.images, row, placement_, self._settings))
                 except DatasetError as error:
                     if not self._spares or error.code != BROKEN:
                         raise
                     broken.append(i)
-        return ConditionImages(pixels, None, kept, self._whole(paired.images, rows, is_kept, broken))
+        return ConditionImages(pixels, None, kept, self._whole(paired.images, rows, broken))
 
     def _has_images(self, visit: Visit) -> bool:
-        p = self._settings.condition_dropout if self._is_training else 0.0
-        return condition_dropout.has_images(visit, p)
+        return condition_dropout.has_images(visit, self._settings.condition_dropout if self._is_training else 0.0)
 
-    def _whole(
-        self, images: Catalogue, rows: Sequence[int], is_kept: Sequence[bool], broken: Sequence[int]
-    ) -> tuple[Tensor | None, ...]:
+    def _whole(self, images: Catalogue, rows: Sequence[int], broken: list[int]) -> tuple[Tensor | None, ...]:
         """See `ConditionImages`."""
         if self._text_images is None:
             return ()
-        shown = [is_one and i not in broken for i, is_one in enumerate(is_kept)]
-        return tuple(
-            read_whole(images, row, self._text_images, self._settings) if is_one else None
-            for row, is_one in zip(rows, shown, strict=True)
-        )
+        read = partial(read_whole, images, seen=self._text_images, settings=self._settings)
+        return tuple(read(row) if row >= 0 and i not in broken else None for i, row in enumerate(rows))
 
     def _cached_condition(
-        self, images: Catalogue, rows: Sequence[int], placed: Sequence[Placement], is_kept: Sequence[bool],
-        broken: list[int],
-    ) -> Tensor:  # fmt: skip
+        self, images: Catalogue, rows: Sequence[int], placed: Sequence[Placement], broken: list[int]
+    ) -> Tensor:
         assert self._latents is not None
-        chosen = [i for i, is_one in enumerate(is_kept) if is_one and i not in broken]
+        chosen = [i for i, row in enumerate(rows) if row >= 0 and i not in broken]
         try:
             return self._latents.read_conditions(images, rows, placed, chosen)
         except CacheError:
