@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,11 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size, TextImages
 from mezzotint.stages import Noised
-from support.model_export import export_model, load_model
+from mezzotint.tasks.prompts.condition_images import require_taken
+from mezzotint.weights.layer_streaming import LayerStreamer
+from mezzotint.weights.low_bit import WeightForm
+from support.messages import refused
+from support.model_export import export_model, files_of, load_model
 from support.qwen_edit import embed_as_pipeline, make_edit_model, open_pipeline
 
 PIPELINES: dict[str, Any] = {"edit": QwenImageEditPipeline, "plus": QwenImageEditPlusPipeline}
@@ -152,3 +157,44 @@ def test_exported_model_samples_as_the_pipeline_does(models: dict[str, Path], na
     ).images  # fmt: skip
     theirs = pipeline._unpack_latents(theirs, SIZE.height, SIZE.width, pipeline.vae_scale_factor)[:, :, 0]
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_text_encoder_with_vision_is_streamed_and_quantized(models: dict[str, Path]) -> None:
+    kind: type[ModelFamily] = registry.find("families", "qwen-image").Family
+    files = kind.files.of(ModelSettings(family="qwen-image", path=models["plus"]))
+    view = pixels_of(picture(3, Size(384, 384)))
+
+    def states(form: WeightForm) -> Tensor:
+        family = kind.load(files, ["text_encoder"], {"text_encoder": form})
+        family.parts()["text_encoder"].to(form.dtype)
+        with torch.no_grad():
+            return family.encode_text_with_images(["a", "b"], [[view], [None]]).states
+
+    plain = states(WeightForm(torch.bfloat16))
+    assert torch.equal(states(WeightForm(torch.bfloat16, layer_streamer=LayerStreamer(1))), plain)
+    assert not torch.equal(plain[0], plain[1])
+    pytest.importorskip("torchao")
+    assert torch.isfinite(states(WeightForm(torch.bfloat16, "nf4"))).all()
+
+
+def test_model_without_an_image_processor_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(models["edit"], tmp_path / "model"))
+    shutil.rmtree(folder / "processor")
+    with refused("E1409", "processor: lacks preprocessor_config.json; download the complete model"):
+        model(folder).encode_text_with_images(["a"], [[pixels_of(picture(1, SIZE))]])
+
+
+def test_images_to_sample_with_must_fit_the_model(models: dict[str, Path], tmp_path: Path) -> None:
+    family = model(models["plus"])
+    require_taken(family, {"person": [tmp_path], "style": [tmp_path]})
+    with refused("E1296", "edits images, and sample.conditions has none; write sample.conditions={NAME: IMAGE}"):
+        require_taken(family, {})
+    with refused("E1296", "this model takes source, got style"):
+        require_taken(model(models["edit"]), {"style": [tmp_path]})
+
+
+def test_denoiser_file_is_read_with_the_folder_of_the_rest(models: dict[str, Path]) -> None:
+    file = models["edit"] / "transformer" / "diffusion_pytorch_model.safetensors"
+    files = files_of(model(file, config=models["edit"]))
+    assert files.condition_names == ("source",)
+    assert files.text_identity() == files_of(model(models["edit"])).text_identity()
