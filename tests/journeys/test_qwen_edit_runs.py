@@ -101,6 +101,9 @@ def test_embeddings_are_cached_by_caption_and_images(
     uncached = own | {"data__cache__text": False}
     assert world.train(f"{name}-uncached", **uncached) == 0
     assert logged(world.root / f"{name}-cached") == logged(world.root / f"{name}-uncached")
+    decoded = uncached | {"data__cache__latents": False, "data__workers": 1, "run__micro_batch": 1}
+    assert world.train(f"{name}-decoded", **decoded) == 0
+    assert logged(world.root / f"{name}-decoded") == pytest.approx(logged(world.root / f"{name}-cached"), rel=1e-4)
     changed, before = images[0] / "01.png", (images[0] / "01.png").read_bytes()
     try:
         ImageOps.invert(Image.open(changed)).save(changed)
