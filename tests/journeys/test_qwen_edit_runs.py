@@ -155,3 +155,15 @@ def test_conditions_must_fit_the_model(
     printed = re.sub(r"\s+", " ", capsys.readouterr().err)
     assert "error[E1296]" in printed
     assert message in printed
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_processes_train_as_one(shared_world: Any, settings: Any) -> None:
+    world = shared_world
+    own = settings("plus", data__condition_dropout=0.2, run__preview__every=2, **CACHED)
+    for name, processes in (("plus-one", 1), ("plus-two", 2)):
+        each = own | {"data__cache__path": str(world.root / f"{name}-entries")}
+        for child in world.fork_group(name, processes, **each):
+            assert world.wait(child) == 0, world.out(name)
+    assert logged(world.root / "plus-two", "loss") == pytest.approx(logged(world.root / "plus-one", "loss"), rel=2e-5)
