@@ -33,6 +33,8 @@ diffusers-dreambooth-lora-flux2-klein --pretrained_model_name_or_path=klein --in
 diffusers-dreambooth-lora-qwen-image --pretrained_model_name_or_path=qwen --instance_data_dir=cat --instance_prompt=sks --rank=16 --cache_latents --weighting_scheme=none
 diffusers-dreambooth-lora-sd3 --pretrained_model_name_or_path=sd3 --instance_data_dir=cat --instance_prompt=sks --rank=16 --train_text_encoder --text_encoder_lr=5e-6
 diffusers-dreambooth-lora-z-image --pretrained_model_name_or_path=z --instance_data_dir=cat --instance_prompt=sks --rank=16 --gradient_checkpointing
+diffusers-instruct-pix2pix --pretrained_model_name_or_path=sd15 --train_data_dir=pairs --conditioning_dropout_prob=0.05 --random_flip --use_ema
+diffusers-instruct-pix2pix-sdxl --pretrained_model_name_or_path=sdxl --dataset_name=me/edits --original_image_column=before --vae_precision=bf16
 """  # noqa: E501
 """Lines to translate, the name of the dialect first."""
 
@@ -46,6 +48,10 @@ _SUBJECT = (
 _TOKEN = (
     "--train_data_dir={world}/cat --placeholder_token=<toy> --initializer_token=a --resolution=32 --max_train_steps=2 "
     "--train_batch_size=2 --learning_rate=1e-2 --seed=7 --output_dir=out --save_steps=1 --repeats=2 --lr_warmup_steps=0"
+)
+_EDITS = (
+    "--original_image_column=before --edited_image_column=image --edit_prompt_column=text "
+    "--conditioning_dropout_prob=0.2"
 )
 _PRIOR = "--with_prior_preservation --class_data_dir=kind --class_prompt=a --num_class_images=1"
 
@@ -73,6 +79,8 @@ TRAINED: dict[str, str] = {
     "diffusers-dreambooth-lora-qwen-image": _model("tiny-qwen-image", "--rank=3"),
     "diffusers-dreambooth-lora-sd3": _model("tiny-sd3", "--rank=3 --train_text_encoder --text_encoder_lr=1e-2"),
     "diffusers-dreambooth-lora-z-image": _model("tiny-z-image", "--rank=3"),
+    "diffusers-instruct-pix2pix": f"{_SD} {_EDITS} --use_ema --random_flip",
+    "diffusers-instruct-pix2pix-sdxl": f"{_SDXL} {_EDITS}",
     "everydream2": "python train.py --config=train.json --ema_decay_rate=0.9 --ema_update_interval=1 --write_schedule",
     "open-sora-plan": (
         "--video_data={world}/clips.txt --image_data={world}/stills.txt --use_image_num=2 --num_frames=5 "

@@ -32,7 +32,7 @@ def make_world(world: Path, assets: Path) -> None:
     draw(world / "kohya" / "2_sks dog", 3)
     draw(world / "kohya" / "1_cat", 2)
     draw(world / "table", 6, captions=False)
-    rows = [{"file_name": f"{n:02d}.png", "text": caption(n)} for n in range(6)]
+    rows = [{"file_name": f"{n:02d}.png", "text": caption(n), "before": f"{n:02d}.png"} for n in range(6)]
     (world / "table" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     make_shards(world / "shards", world / "images")
     make_mindone(world / "mindone", assets)

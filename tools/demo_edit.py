@@ -38,15 +38,15 @@ SETTINGS = (
     "model.train=[denoiser,text_encoder]",
     "data.repeats=1",
     "data.captions.dropout=0",
-    "run.steps=600",
+    "run.steps=850",
     "run.preview.every=null",
-    "optim.lr=5e-4",
-    "optim.part_lr.text_encoder=4e-3",
+    "optim.lr=1e-3",
+    "optim.part_lr={text_encoder: 4e-3, denoiser/conv_in*: 1e-2}",
 )
 """What the lesson asks of the recipe `mini` besides its images; the control has the same."""
 OF_EDITS = ("model.task=edit", "data.condition_dropout=0.05")
 """What only the model that is given the image has."""
-SAMPLED = SampleSettings(steps=20, guidance=(2.0,), image_guidance=1.5, solver="ddim", batch_size=50)
+SAMPLED = SampleSettings(steps=20, guidance=(2.0,), image_guidance=2.0, solver="ddim", batch_size=50)
 
 
 def run(seed: int, *, is_control: bool) -> tuple[dict[str, float], list[Pixels]]:
@@ -76,7 +76,7 @@ def draw(family: Family, chosen: Sequence[Pair], *, is_control: bool) -> list[Pi
 
 def encode(family: Family, image: Image.Image) -> torch.Tensor:
     """The latents (1, C, h, w) of an image before an edit."""
-    pixels = torch.from_numpy(np.asarray(image, np.uint8)).permute(2, 0, 1)[None].float() / 127.5 - 1
+    pixels = torch.from_numpy(np.array(image, np.uint8)).permute(2, 0, 1)[None].float() / 127.5 - 1
     return family.encode_media(pixels).chunk(2, dim=1)[0]
 
 
@@ -130,8 +130,8 @@ def compare(seeds: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    asked = parse().seeds
-    if asked:
-        compare([int(text) for text in asked.split(",")])
+    seeds = parse().seeds
+    if seeds:
+        compare([int(text) for text in seeds.split(",")])
     else:
         demonstrate()

@@ -53,13 +53,13 @@ def scheduler(shift: float, *, is_dynamic: bool | None = None) -> dict[str, Any]
     return base if is_dynamic is None else base | sizes | {"use_dynamic_shifting": is_dynamic}
 
 
-def flux(*, is_dev: bool) -> dict[str, dict[str, Any]]:
-    """The configurations of FLUX.1 dev or schnell, by part."""
+def flux(*, is_dev: bool, **values: Any) -> dict[str, dict[str, Any]]:
+    """The configurations of FLUX.1 dev or schnell, by part. values: further ones of the denoiser."""
     return {
         "transformer": {
             "_class_name": "FluxTransformer2DModel", "attention_head_dim": 128, "axes_dims_rope": [16, 56, 56],
             "guidance_embeds": is_dev, "in_channels": 64, "joint_attention_dim": 4096, "num_attention_heads": 24,
-            "num_layers": 19, "num_single_layers": 38, "patch_size": 1, "pooled_projection_dim": 768,
+            "num_layers": 19, "num_single_layers": 38, "patch_size": 1, "pooled_projection_dim": 768, **values,
         },
         "vae": autoencoder(0.3611, 0.1159),
         "text_encoder": CLIP_L,
@@ -88,11 +88,16 @@ def sd3(heads: int, positions: int, **values: Any) -> dict[str, dict[str, Any]]:
 MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "flux-dev": flux(is_dev=True),
     "flux-schnell": flux(is_dev=False),
+    "flux-fill": flux(is_dev=True, in_channels=384, out_channels=64),
     "sd3-medium": sd3(24, 192),
     "sd3.5-medium": sd3(24, 384, qk_norm="rms_norm", dual_attention_layers=list(range(13))),
     "sd3.5-large": sd3(38, 192, qk_norm="rms_norm"),
 }
 """The configurations of each model, by part."""
+
+
+PIPELINES = {"flux-fill": {"_class_name": "FluxFillPipeline"}}
+"""What model_index.json of a model has other than its family."""
 
 
 def tokenizers(family: str) -> dict[str, dict[str, dict[str, Any]]]:
@@ -140,7 +145,7 @@ def main(arguments: Sequence[str]) -> None:
         for part, files in tokenizers(family).items():
             for file, table in files.items():
                 write_json(folder / part / file, table)
-        write_json(folder / "model_index.json", index(family))
+        write_json(folder / "model_index.json", index(family) | PIPELINES.get(name, {}))
     print(f"{assets}: {', '.join(MODELS)}, {len(vocabulary['model']['vocab'])} tokens of T5")
 
 

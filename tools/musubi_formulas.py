@@ -58,6 +58,7 @@ def main() -> None:
         "shift": [shift(sigmoid(1.5 * n), 2.2) for n in NORMALS],
         "logsnr": [sigmoid(-(0.5 + 2.0 * n) / 2) for n in NORMALS],
         "uniform_range": [0.25 + (0.75 - 0.25) * u for u in UNIFORMS],
+        "flux_shift": by_tokens(64 * 64, 0.5, 1.15, 4096),
         "flux2_shift": by_tokens(64 * 64, 0.5, 1.15, 4096),
         "qwen_shift": by_tokens(64 * 64, 0.5, 0.9, 8192),
         "sigma_sqrt": [u**-2 for u in UNIFORMS],

@@ -135,7 +135,8 @@ class Batch:
     images (`data.prior`); None if the run has none. mask: the parts that count (`data.mask`), uint8 (B, H, W) of
     pixels, or float32 (B, h, w) in [0, 1] as cached; None if the run has no masks. is_filler: one sample of weight 0
     from another process (padding batch), for a process that has none when all must compute together; it is ignored in
-    all sums. conditions: the condition images by name; empty if the run has none.
+    all sums. conditions: the condition images by name; empty if the run has none. region: of an inpainting model, the
+    part that is to be filled (`data.inpaint`), uint8 (B, H, W), 255 inside; None for other models.
 
     stills: the images joined to clips, I of them for each, or None. They are B · I samples with their own keys and
     captions, those of clip b at b · I … b · I + I − 1; pixels (B·I, 3, H, W) with the clips' height and width;
@@ -160,6 +161,7 @@ class Batch:
     is_class: Tensor | None = None
     mask: Tensor | None = None
     conditions: Mapping[str, ConditionImages] = field(default_factory=dict)
+    region: Tensor | None = None
 
     @property
     def size(self) -> int:

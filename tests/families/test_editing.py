@@ -18,9 +18,7 @@ from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl_instru
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from PIL import Image
 
-from mezzotint import registry
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import ModelFamily
 from mezzotint.sampling.requests import Request, Sampling, initial_noise
 from mezzotint.sampling.sample import sample_latents
 from mezzotint.settings.sections.model import ModelSettings
@@ -28,39 +26,26 @@ from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Condition, Noised
 from support.messages import refused
-from support.model_export import export_model, files_of, load_model
+from support.model_export import files_of, load_model
+from support.widened_models import first_layer, kind_of, text_model, widened_model
 
 PIPELINES: dict[str, Any] = {
     "sd": StableDiffusionInstructPix2PixPipeline, "sdxl": StableDiffusionXLInstructPix2PixPipeline,
 }  # fmt: skip
 
 
-def kind_of(name: str) -> type[ModelFamily]:
-    kind: type[ModelFamily] = registry.find("families", name).Family
-    return kind
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of text-to-image models with random weights."""
-    root, folders = tmp_path_factory.mktemp("plain"), {}
-    for name in PIPELINES:
-        settings = ModelSettings(family=name, path=Path(f"tiny-{name}"), weights="random")
-        settings = settings.model_copy(update={"path": kind_of(name).files.tiny().root})
-        folders[name] = export_model(load_model(kind_of(name), settings, seed=5), root / name)
-    return folders
+    root = tmp_path_factory.mktemp("plain")
+    return {name: text_model(name, root / name) for name in PIPELINES}
 
 
 @pytest.fixture(scope="module")
 def editors(plain: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of models that edit: the same with new channels, as if they were trained."""
-    root, folders = tmp_path_factory.mktemp("editors"), {}
-    for name, folder in plain.items():
-        family = load_model(kind_of(name), ModelSettings(family=name, path=folder, task="edit"))
-        weight = family.parts()["denoiser"].conv_in.weight.detach().clone()  # type: ignore[union-attr,operator]
-        weight[:, 4:] = torch.randn(weight[:, 4:].shape, generator=torch.Generator().manual_seed(1)) / 8
-        folders[name] = export_model(family, root / name, {"denoiser/conv_in.weight": weight})
-    return folders
+    root = tmp_path_factory.mktemp("editors")
+    return {name: widened_model(name, folder, root / name, "edit") for name, folder in plain.items()}
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -69,9 +54,8 @@ def test_new_channels_are_zeros_and_change_nothing(plain: dict[str, Path], name:
     after = load_model(kind_of(name), ModelSettings(family=name, path=plain[name], task="edit"))
     assert files_of(after).condition_names == after.condition_names == ("source",)
     assert files_of(before).condition_names == ()
-    weight = after.parts()["denoiser"].conv_in.weight  # type: ignore[union-attr]
-    assert weight.shape[1] == 8  # type: ignore[union-attr]
-    assert not weight[:, 4:].any()  # type: ignore[index,operator]
+    assert first_layer(after).shape[1] == 8
+    assert not first_layer(after)[:, 4:].any()
     x = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
     t = torch.tensor([5])
     noised = Noised(x_0=x, noise=x, x_t=x, model_input=x, model_t=t, level=t.float())

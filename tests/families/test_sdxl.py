@@ -302,7 +302,7 @@ def test_part_that_the_refiner_lacks_is_named(refiner_folder: Path, sdxl_folder:
 @pytest.mark.parametrize(
     ("name", "values", "words", "code"),
     [
-        ("unet/config.json", {"in_channels": 9}, "inpainting", "E1406"),
+        ("unet/config.json", {"in_channels": 5}, "depth-to-image", "E1406"),
         ("unet/config.json", {"cross_attention_dim": 96}, "text of width 96, the other part has 80", "E1409"),
         ("unet/config.json", {"addition_embed_type": "text"}, "more than text by text", "E1409"),
         (

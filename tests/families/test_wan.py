@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from diffusers import WanPipeline
+from diffusers import WanImageToVideoPipeline, WanPipeline
 from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
+from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -71,6 +72,31 @@ def test_two_denoisers_sample_as_the_pipeline(a14b: Path) -> None:
         alone = sampling.sample_latents(one, [Request("a red circle", Size(48, 32, 5))], how)
     assert (ours - theirs).abs().max() <= 1e-4 * theirs.abs().max()
     assert (alone - theirs).abs().max() > 1e-2 * theirs.abs().max()
+
+
+@torch.no_grad()
+def test_clip_continues_its_first_frame_as_in_the_image_to_video_pipeline(tmp_path: Path) -> None:
+    shutil.copytree(RECORDS, tmp_path / "model")
+    values = {"image_encoder": [None, None], "image_processor": [None, None], "expand_timesteps": True}
+    edit(tmp_path / "model" / "model_index.json", **values)
+    family = Family.load(files_of(tmp_path / "model"))
+    pixels = np.random.Generator(np.random.Philox(key=1)).integers(0, 256, (32, 48, 3), dtype=np.uint8)
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
+    first = family.encode_media(tensor).chunk(2, dim=1)[0][:, :, None]
+    noise = torch.randn(1, 16, 2, 4, 6, generator=torch.Generator().manual_seed(0))
+    pipeline: Any = WanImageToVideoPipeline.from_pretrained(str(tmp_path / "model"), local_files_only=True)
+    told = {"height": 32, "width": 48, "num_frames": 5, "num_inference_steps": 4, "guidance_scale": 3.0}
+    theirs = pipeline(
+        Image.fromarray(pixels), ["a red circle"], negative_prompt=[""], latents=noise, output_type="latent", **told
+    ).frames
+    settings = SampleSettings(steps=4, guidance=(3.0,), solver="unipc")
+    how = Sampling(family.schedule, family.prediction, "cpu", settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "initial_noise", lambda *_: noise)
+        ours = sampling.sample_latents(family, [Request("a red circle", Size(48, 32, 5), first_frame=first)], how)
+        free = sampling.sample_latents(family, [Request("a red circle", Size(48, 32, 5))], how)
+    assert (ours - theirs).abs().max() <= 1e-4 * theirs.abs().max()
+    assert (free - theirs)[:, :, 1:].abs().max() > 1e-2 * theirs.abs().max()
 
 
 def test_each_denoiser_predicts_the_samples_of_its_noise_range(a14b: Path) -> None:

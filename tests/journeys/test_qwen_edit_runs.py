@@ -76,7 +76,7 @@ def test_run_with_previews_is_exported_and_sampled(
     assert not any("text_encoder" in parts for parts in loaded), "texts of previews are in the cache, too"
     [export] = [path for path in (world.root / name / "exports").iterdir() if path.is_dir()]
     assert type(open_pipeline(PIPELINES[name], export)) is PIPELINES[name]
-    shown = []
+    generated = []
     for number in ("00", "03"):
         words = [
             f"--condition={one}={Path(path).parent / f'{number}.png'}"
@@ -85,8 +85,8 @@ def test_run_with_previews_is_exported_and_sampled(
         out = tmp_path / number
         assert main(["sample", str(export), "--prompt=a", "--steps=2", "--size=48x48", *words, f"--out={out}"]) == 0
         [(pixels, _)] = drawn(out).values()
-        shown.append(pixels)
-    assert not np.array_equal(*shown)
+        generated.append(pixels)
+    assert not np.array_equal(*generated)
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -147,8 +147,8 @@ def test_conditions_must_fit_the_model(
     shared_world: Any, settings: Any, images: list[Path], name: str, conditions: int, message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    given = {one: str(folder) for one, folder in list(zip(["source", "style"], images, strict=True))[:conditions]}
-    own = settings("edit" if name == "text" else name) | {"data__conditions": given}
+    folders = {one: str(folder) for one, folder in list(zip(["source", "style"], images, strict=True))[:conditions]}
+    own = settings("edit" if name == "text" else name) | {"data__conditions": folders}
     del own["sample__conditions"]
     own |= {"model__path": QWEN} if name == "text" else {}
     assert shared_world.train("refused", **own) == 2

@@ -50,6 +50,34 @@ def test_two_processes_equal_one(shared_world: Any, one_process: Path, changes: 
     assert sorted(p.name for p in (folder / "samples" / "step-00000004").iterdir()) == ["00-raw.png", "00-shadow.png"]
 
 
+FROZEN_IN_PART = {
+    "freeze": {"model__freeze": "['denoiser/down_blocks.*', 'denoiser/mid_block.*']"},
+    "last_layers": {
+        "model__train": "[denoiser, text_encoder]", "model__last_layers": 1,
+        "model__freeze": "[text_encoder/*.k_proj.bias]",  # has no gradient but rounding, which Adam enlarges
+    },
+    "rate 0": {"optim__part_lr": '{"denoiser/*": 0, "denoiser/up_blocks.*": 1e-4}'},
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FROZEN_IN_PART)
+def test_a_part_of_which_some_is_frozen_is_exported_as_by_one_process(shared_world: Any, kind: str) -> None:
+    settings = SETTINGS | FROZEN_IN_PART[kind]
+    one = start(shared_world, f"{kind} one", 1, **settings)
+    two = start(shared_world, f"{kind} two", 2, run__runtime="fsdp", **settings)
+    assert_alike(tensors_of(two), tensors_of(one))
+    trained = tuple(name.split("/", 2)[2] for name in tensors_of(two) if name.startswith("w/"))
+    for suffix in ("", "-ema"):
+        files = sorted((one / "exports" / f"step-00000004{suffix}").rglob("*.safetensors"))
+        assert len(files) == 3
+        for file in files:
+            ours, theirs = tensor_files.read(two / file.relative_to(one)), tensor_files.read(file)
+            assert_alike(ours, theirs)
+            assert all(torch.equal(ours[name], theirs[name]) for name in theirs if not name.endswith(trained))
+    assert sorted(p.name for p in (two / "samples" / "step-00000004").iterdir()) == ["00-raw.png", "00-shadow.png"]
+
+
 @pytest.mark.slow
 def test_sharded_checkpoint_resumes_in_one_process_and_back_in_two(shared_world: Any, one_process: Path) -> None:
     two = start(shared_world, "there", 2, run__runtime="fsdp", **SETTINGS | {"run__steps": 2})

@@ -209,7 +209,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_other_scripts_are_refused_and_a_renamed_script_is_noted",
     ) * 6,
     # files that are something else
-    "a model with other inputs: inpainting (nine channels), depth, image editing, upscaling": (
+    "a model with other inputs: depth, upscaling": (
         "tests/weights/test_kinds.py::test_folder_is_recognised_by_its_configurations",
     ),
     "SD 3, Flux, where model.family is sd": (f"{SINGLE}::test_other_kinds_are_refused",),

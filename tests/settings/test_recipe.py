@@ -15,7 +15,6 @@ from support.contradictions import contradiction
         (["data.cache.text=true", "model.train=[denoiser, text_encoder]"], "train only the denoiser"),
         (["optim.part_lr={vae: 1}"], "which model.train does not train"),
         (["optim.part_lr={vae/*: 1}"], "names vae, which model.train does not train"),
-        (["optim.part_lr={denoiser/a: 0}", "run.runtime=fsdp"], "cannot export a part of which some are frozen"),
         (["optim.part_lr={denoiser/a: 0}", "model.adapter.path=a.safetensors"], "which then get no adapter"),
         (["model.last_layers=2"], "write model.train=[denoiser, text_encoder]"),
         (["run.runtime=fsdp", "optim.optimizer.kind=adafactor"], "needs whole tensors; set one of "),

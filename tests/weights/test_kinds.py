@@ -53,7 +53,6 @@ def test_file_is_recognised_by_its_tensors(header: dict[str, TensorInfo], words:
     [
         ({"text_encoder_2": 1}, {}, "SDXL"),
         ({}, {"cross_attention_dim": 2048}, "SDXL"),
-        ({}, {"in_channels": 9}, "inpainting"),
         ({}, {"in_channels": 5}, "depth"),
         ({}, {"num_class_embeds": 1000}, "upscaler"),
         ({"transformer": 1, "_class_name": "FluxPipeline"}, {}, "FluxPipeline"),

@@ -29,7 +29,7 @@ RED, LEFT, REMOVE = "make it red", "move it to the left", "remove it"
 EDITS = (RED, LEFT, REMOVE)
 TRAINING_SEED, EXAM_SEED = 21, 22
 """Of the scenes of training pairs, and of the examination."""
-PAIRS = 1500
+PAIRS = 6000
 """Training pairs of all edits together."""
 EXAMINED = 150
 """Pairs of the examination, as many of each edit."""
@@ -73,8 +73,8 @@ class Judgement:
 
 def pairs(count: int, seed: int) -> list[Pair]:
     """The first `count` pairs of a seed, as many of each edit."""
-    found = _all_pairs(seed)
-    return [next(found) for _ in range(count)]
+    endless = _all_pairs(seed)
+    return [next(endless) for _ in range(count)]
 
 
 def write(folder: Path, chosen: Sequence[Pair]) -> tuple[Path, Path]:

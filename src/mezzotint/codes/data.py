@@ -68,14 +68,16 @@ CODES: dict[str, str] = {
     "E1292": "The data set has clips and the model trains images.",
     "E1293": "The package that resizes images as OpenCV does is not installed.",
     "E1294": "Samples and condition images (`data.conditions`) do not pair up.\n"
-    "A condition image has the name of its sample, with any extension, in the same subfolder or in none. Two images of "
+    "A condition image in a folder has the name of its sample, with any extension, in the same subfolder or in none; "
+    "without a folder it is in the sample's row of a table, or has its key in a tar shard. Two images of "
     "one name are an error, and so are samples without one; `optional: true` allows samples without one.",
     "E1295": "A condition image has another shape than its sample.\n"
     "It is cropped like its sample, so both need the same aspect ratio, give or take a pixel; sizes may differ.",
-    "E1296": "The model and `data.conditions` do not go together.\n"
-    "A model that edits needs the image before the edit as the condition `source`; FLUX.2 Klein takes any number of "
-    "images under any names; other models take none. A single file of FLUX.1 Kontext has the same tensors as one of "
-    "dev: set model.task=edit.",
+    "E1296": "The model does not take the images that it is given, or needs others.\n"
+    "A model that edits needs the image before the edit as the condition `source`, one that inpaints regions to fill "
+    "(`data.inpaint`, while sampling the conditions `source` and `mask`); FLUX.2 Klein takes any number of images "
+    "under any names; other models take none. A single file of FLUX.1 Kontext has the same tensors as one of dev: set "
+    "model.task=edit.",
     "E1300": "The cache cannot be read or written.\n"
     "Deleting a cache is always safe: it only contains what can be encoded again.",
     "E1301": "The cache folder cannot be written.\nA complete cache can be read from a folder that is not writable.",

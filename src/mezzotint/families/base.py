@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from mezzotint.diffusion import noise
+from mezzotint.diffusion import inpainting, noise
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
@@ -157,6 +157,8 @@ class ModelFamily(ABC):
     """See `ModelFiles.min_conditions`."""
     text_images: TextImages | None = None
     """How the text encoder sees condition images, see `ModelFiles.text_images`."""
+    inpaints: bool = False
+    """Whether the denoiser fills a region of an image, see `ModelFiles.inpaints`."""
     guides_images: bool = False
     """Whether condition images have a guidance scale of their own."""
 
@@ -283,9 +285,11 @@ def full_state(
 
 
 def _differs_from_file(tensor: Tensor) -> bool:
-    """Whether a tensor differs from the file: it is rounded, or its values are offloaded to the host."""
-    is_offloaded = tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
-    return is_offloaded or (tensor.is_floating_point() and tensor.dtype.itemsize < 4)
+    """Whether a tensor differs from the file: this process has only a shard of it, its values are offloaded to the
+    host, or it is rounded."""
+    is_shard = type(tensor) is not Tensor  # a DTensor, whose module takes long to import
+    is_offloaded = not is_shard and tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
+    return is_shard or is_offloaded or (tensor.is_floating_point() and tensor.dtype.itemsize < 4)
 
 
 def posterior_sample(moments: Tensor, eps: Tensor) -> Tensor:
@@ -326,7 +330,7 @@ def batch_latents(family: ModelFamily, batch: Batch, device: torch.device, poste
 
 def condition_latents(family: ModelFamily, batch: Batch, device: torch.device) -> dict[str, Tensor]:
     """The latents (B, C, h, w) of a batch's condition images by name: the posterior's mean, scaled; zeros for missing
-    ones. No gradient."""
+    ones. With a region to fill also those of `diffusion.inpainting`. No gradient."""
     latents: dict[str, Tensor] = {}
     for name, images in batch.conditions.items():
         mean = images.latents
@@ -335,6 +339,10 @@ def condition_latents(family: ModelFamily, batch: Batch, device: torch.device) -
             mean = family.encode_media(images.pixels.to(device, non_blocking=True)).chunk(2, dim=1)[0]
         kept = images.is_kept.to(device, non_blocking=True)
         latents[name] = mean.to(device, non_blocking=True) * kept[:, None, None, None]
+    if batch.region is not None:
+        assert batch.pixels is not None, "latents of images with regions to fill are not cached"
+        pixels = batch.pixels.to(device, non_blocking=True)
+        latents |= encode_inpainting(family, pixels, batch.region.to(device, non_blocking=True))
     return latents
 
 
@@ -343,6 +351,15 @@ def batch_text(family: ModelFamily, batch: Batch) -> TextEmbedding:
     whole = [images.whole for images in batch.conditions.values() if images.whole]
     each = list(zip(*whole, strict=True)) if whole else [()] * batch.size
     return family.encode_text_with_images(batch.captions, each)
+
+
+def encode_inpainting(family: ModelFamily, pixels: Tensor, region: Tensor) -> dict[str, Tensor]:
+    """What an inpainting model is given of images (B, 3, H, W) in [−1, 1] with regions to fill (B, H, W) in [0, 255]:
+    see `inpainting.MASK`; of the posterior the mean."""
+    filled = inpainting.binarize(region)
+    masked = inpainting.without_region(pixels, filled)
+    mean = family.encode_media(masked).chunk(2, dim=1)[0]
+    return {inpainting.MASK: filled, inpainting.MASKED_IMAGE: mean}
 
 
 def _latents_of_batch(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments) -> Tensor:

@@ -1,8 +1,9 @@
-"""FLUX.1 dev, schnell and Kontext of Black Forest Labs, read from diffusers folders, written as folders.
+"""FLUX.1 dev, schnell, Kontext and Fill of Black Forest Labs, read from diffusers folders, written as folders.
 
 T5's hidden states are the text, CLIP ViT-L/14 gives only its pooled text. Padding is attended to; there is no mask. dev
 takes a guidance scale (guidance distillation); schnell, distilled to four steps, takes none. Kontext is dev trained to
-edit: the tokens of the image before the edit follow the noisy ones (Labs et al. 2025, arXiv:2506.15742).
+edit: the tokens of the image before the edit follow the noisy ones (Labs et al. 2025, arXiv:2506.15742). Fill
+inpaints: its tokens have further channels, with the image without the region to fill, and the region's pixels.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Self, cast
 import torch
 from torch import Tensor, nn
 
+from mezzotint.diffusion import inpainting
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import cast_like_parameters
 from mezzotint.families.shared.flow import FlowFamily, pack_latents, unpack_latents
@@ -29,7 +31,10 @@ from mezzotint.weights.single_file.original import Renames
 
 _CLIP, _T5 = "text_encoder", "text_encoder_2"
 _TOKENS, _SCHNELL_TOKENS = 512, 256
-_TEXT, _KONTEXT = "FluxPipeline", "FluxKontextPipeline"
+_PIPELINES = {"text": "FluxPipeline", "edit": "FluxKontextPipeline", "inpaint": "FluxFillPipeline"}
+"""The pipelines of diffusers, by `model.task`."""
+_PIXELS = 64
+"""Pixels of a latent."""
 _DEFAULT_GUIDANCE = 1.0
 """The guidance scale in training unless the recipe sets one."""
 
@@ -56,30 +61,51 @@ class Files(FlowFiles):
     """The files of FLUX.1."""
 
     spec = SPEC
-    pipelines = (_TEXT, _KONTEXT)
+    pipelines = tuple(_PIPELINES.values())
     renames = _ORIGINAL
     has_split_names = True
     swapped = ("norm_out.linear",)
 
     @classmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
-        """See FlowFiles. `model.task` decides between dev and Kontext, whose networks are the same."""
+        """See FlowFiles. `model.task` decides between dev and Kontext, whose networks are the same. Raises WeightsError
+        E1296 where it is `inpaint` and the model is not Fill, or the reverse."""
         files = super().of(settings, seed)
-        if settings.task == "auto":
-            return files
-        index = {**files.folder.index, "_class_name": _KONTEXT if settings.task == "edit" else _TEXT}
+        task = files.task if settings.task == "auto" else settings.task
+        if "inpaint" in {task, files.task} and task != files.task:
+            remedy = "give data.inpaint.masks" if files.inpaints else "use FLUX.1 Fill, Stable Diffusion or SDXL"
+            raise WeightsError(
+                f"{files.root}: {'inpaints' if files.inpaints else 'does not inpaint'} (its denoiser takes "
+                f"{files.configs['denoiser'].get('in_channels')} channels), but model.task={task}; leave it out, and "
+                f"{remedy}",
+                code="E1296",
+            )
+        index = {**files.folder.index, "_class_name": _PIPELINES[task]}
         return replace(files, folder=replace(files.folder, index=index))
+
+    @property
+    def task(self) -> str:
+        """What the denoiser is given, as in `model.task`."""
+        if self.configs["denoiser"].get("in_channels") == _input_channels(self.configs, "inpaint"):
+            return "inpaint"
+        return "edit" if self.folder.index.get("_class_name") == _PIPELINES["edit"] else "text"
 
     @property
     def condition_names(self) -> tuple[str, ...]:
         """See ModelFiles: Kontext takes the image before the edit."""
-        return ("source",) if self.folder.index.get("_class_name") == _KONTEXT else ()
+        return ("source",) if self.task == "edit" else ()
+
+    @property
+    def inpaints(self) -> bool:
+        """See ModelFiles: Fill does."""
+        return self.task == "inpaint"
 
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
         """See FlowFiles."""
-        denoiser, channels = configs["denoiser"], 4 * int(configs["vae"]["latent_channels"])
-        yield "the denoiser takes packed latents of channels", denoiser.get("in_channels", 64), channels
+        denoiser, channels = configs["denoiser"], _input_channels(configs)
+        if denoiser.get("in_channels") != _input_channels(configs, "inpaint"):
+            yield "the denoiser takes packed latents of channels", denoiser.get("in_channels", 64), channels
         yield "the denoiser gives packed latents of channels", denoiser.get("out_channels") or channels, channels
         yield "the denoiser takes text of width", denoiser.get("joint_attention_dim"), configs[_T5].get("d_model")
         pooled = configs[_CLIP].get("hidden_size", 512)
@@ -134,6 +160,7 @@ class Family(FlowFamily):
         super().__init__(files, parts)
         assert isinstance(files, Files)
         self.takes_guidance = files.is_dev
+        self.inpaints = files.inpaints
         scale = files.settings.get_section(FluxSettings).guidance
         self._guidance = _DEFAULT_GUIDANCE if scale is None else scale
 
@@ -167,9 +194,10 @@ class Family(FlowFamily):
         """See ModelFamily. The time input is σ in float32, which the network casts to the dtype of its input."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
         assert text.pooled is not None, "a text embedding of another family"
-        tokens, positions, count = join_tokens(
-            x, condition.images.values(), tokens_of=pack_latents, positions_of=token_positions
-        )
+        references = () if self.inpaints else condition.images.values()
+        tokens, positions, count = join_tokens(x, references, tokens_of=pack_latents, positions_of=token_positions)
+        if self.inpaints:
+            tokens = torch.cat([tokens, pack_latents(_inpainting_channels(x, condition.images))], dim=-1)
         velocity = net(
             hidden_states=cast_like_parameters(tokens, net),
             timestep=noised.model_t / 1000,
@@ -181,6 +209,20 @@ class Family(FlowFamily):
             return_dict=False,
         )[0]
         return unpack_latents(cast(Tensor, velocity)[:, :count], *x.shape[-2:])
+
+
+def _input_channels(configs: Configs, task: str = "text") -> int:
+    """How many channels a token of the denoiser has."""
+    channels = int(configs["vae"]["latent_channels"])
+    return 4 * (2 * channels + _PIXELS if task == "inpaint" else channels)
+
+
+def _inpainting_channels(x: Tensor, images: Mapping[str, Tensor]) -> Tensor:
+    """What Fill is given beside noisy latents x (B, C, h, w): the image without the region to fill, and the region's
+    pixels, (B, C + 64, h, w); without them all is to be filled."""
+    mask, masked_image = images.get(inpainting.MASK), images.get(inpainting.MASKED_IMAGE)
+    region = x.new_ones(len(x), _PIXELS, *x.shape[2:]) if mask is None else inpainting.all_pixels(mask, x).to(x)
+    return torch.cat([torch.zeros_like(x) if masked_image is None else masked_image.to(x), region], dim=1)
 
 
 def token_positions(number: int, latents: Tensor) -> Tensor:

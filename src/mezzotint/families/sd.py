@@ -3,8 +3,8 @@ folders."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 from torch import Tensor
 
@@ -34,7 +34,9 @@ class Files(StableFiles):
 
     spec = SPEC
     layout = sd.LAYOUT
-    edit_pipeline = "StableDiffusionInstructPix2PixPipeline"
+    pipelines: ClassVar[Mapping[str, str]] = {
+        "edit": "StableDiffusionInstructPix2PixPipeline", "inpaint": "StableDiffusionInpaintPipeline",
+    }  # fmt: skip
     narrower = _TINY
 
     @classmethod

@@ -15,8 +15,8 @@ same, except that MindONE uses the size before rotation and diffusers draws the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import cast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -43,7 +43,9 @@ class Files(StableFiles):
 
     spec = SPEC
     layout = sdxl.LAYOUT
-    edit_pipeline = "StableDiffusionXLInstructPix2PixPipeline"
+    pipelines: ClassVar[Mapping[str, str]] = {
+        "edit": "StableDiffusionXLInstructPix2PixPipeline", "inpaint": "StableDiffusionXLInpaintPipeline",
+    }  # fmt: skip
     fewest_layers = 2
 
     @classmethod
@@ -74,7 +76,7 @@ class Files(StableFiles):
         factor, shift = self.scaling
         unet, second = self.configs["denoiser"], self.configs["text_encoder_2"]
         return EncodedSpec(
-            channels=int(unet.get("in_channels") or 4),
+            channels=self._latent_channels,
             factor=factor,
             shift=shift,
             length=self.length("text_encoder"),

@@ -132,7 +132,7 @@ def embed_prompts(family: ModelFamily, requests: Sequence[Request]) -> list[Requ
 
 def batch_requests(requests: Sequence[Request], batch_size: int) -> Iterator[list[Request]]:
     """Consecutive requests that can be sampled together, `batch_size` at most: of one size, steps, guidance and
-    solver, and all or none with a first frame and with the same condition images."""
+    solver, and all or none with a first frame and with condition images of the same names and sizes."""
     for _, group in groupby(requests, key=_kind):
         members = list(group)
         for first in range(0, len(members), batch_size):
@@ -167,5 +167,5 @@ def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence
 
 
 def _kind(request: Request) -> tuple[object, ...]:
-    images = request.first_frame is None, tuple(request.images)
+    images = request.first_frame is None, tuple((name, image.shape) for name, image in request.images.items())
     return request.size, request.steps, request.guidance, request.solver, images

@@ -259,11 +259,6 @@ class Recipe(Section):
                 "run.export.optimizer_file and run.start.optimizer need whole tensors, and with run.runtime=fsdp "
                 "no process has any; leave them out, or set run.runtime=ddp"
             )
-        if self._partly_frozen and not self.model.has_adapter:
-            yield (
-                f"optim.part_lr freezes parameters of {self._partly_frozen[0]} with a rate of 0, and run.runtime=fsdp "
-                "cannot export a part of which some are frozen; set a rate above 0, or run.runtime=ddp"
-            )
         for part, optimizer in {"optimizer": self.optim.optimizer, **self.optim.part_optimizer}.items():
             if not optimizer.allows_sharding:
                 where = "optim.optimizer" if part == "optimizer" else f"optim.part_optimizer of {part}"

@@ -21,6 +21,12 @@ def require_trainable(recipe: Recipe, files: ModelFiles) -> None:
     """Raises WeightsError E1220 and E1221 for a model that the recipe does not allow to train, RecipeError E1296 if its
     condition images are not those that the model takes."""
     files.require_trainable()
+    if files.inpaints != recipe.data.inpaint.is_on:
+        if files.inpaints:
+            message = f"{files.settings.path} inpaints, and the recipe has no regions to fill"
+            raise RecipeError(f"{message}; write data.inpaint.masks=random", code="E1296")
+        message = f"data.inpaint: {files.settings.path} does not inpaint; leave it out, or set model.task=inpaint"
+        raise RecipeError(message, code="E1296")
     names, taken = recipe.data.condition_names, files.condition_names
     conditions = (item for one in recipe.data.image_sets() for item in one.settings.conditions.items())
     own = [name for name, condition in conditions if condition.align == "own"]

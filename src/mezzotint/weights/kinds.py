@@ -14,7 +14,6 @@ from mezzotint.weights.files.tensor_files import TensorInfo, read_header
 from mezzotint.weights.folder.model_folder import read_json
 
 _CHANNELS = {
-    9: "an inpainting model (its denoiser takes 9 channels)",
     5: "a depth-to-image model (its denoiser takes 5 channels)",
     7: "an upscaler (its denoiser takes 7 channels)",
 }

@@ -144,6 +144,11 @@ class ModelFiles(ABC):
         """How the text encoder sees condition images; None if it sees only captions."""
         return None
 
+    @property
+    def inpaints(self) -> bool:
+        """Whether the denoiser fills a region of an image (`data.inpaint`)."""
+        return False
+
     def require_trainable(self) -> None:
         """Raises WeightsError E1220, E1221 for a variant that can be sampled but is trained only if the recipe allows
         it."""

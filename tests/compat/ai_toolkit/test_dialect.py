@@ -82,8 +82,8 @@ def test_other_jobs_are_one_error_by_name(change: dict[str, Any], where: str, co
         ("job: extension\nconfig: {name: a, process: [{type: sd_trainer}, {type: sd_trainer}]}", "config.process",
          "has 2 entries, and a run is one training"),
         ("model_type: FLUX\nepochs: 3", "job", "is missing"),
-        ("job: extension\nconfig:\n  name: a\n process: 1", "--config_file", "line 4"),
-        ("job: extension\njob: extension\n", "--config_file", "this key is given twice"),
+        ("job: extension\nconfig:\n  name: a\n process: 1", "job.yaml", "line 4"),
+        ("job: extension\njob: extension\n", "job.yaml", "this key is given twice"),
     ],
 )  # fmt: skip
 def test_file_of_another_shape_is_one_error(text: str, where: str, words: str) -> None:
@@ -118,6 +118,8 @@ def test_wrong_types_and_bounds_are_reported_together() -> None:
         "datasets.0.num_repeats in job.yaml", "train.dtype in job.yaml", "train.lr in job.yaml",
         "train.steps in job.yaml",
     ]  # fmt: skip
+    [(where, _, message, _)] = problems(job({"datasets.0.resolution": [512, -5]}))
+    assert (where, message) == ("datasets.0.resolution in job.yaml", "must be above 0, got -5")
     [(where, code, message, line)] = problems(job({"train.batch_size": 0}))
     assert (where, code, message) == ("train.batch_size in job.yaml", "E1017", "must be above 0, got 0")
     assert line is not None
@@ -136,7 +138,14 @@ def test_several_files_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RecipeError, match=r"reads one file, got a\.yaml b\.yaml"):
         DIALECT.translate(["run.py", "a.yaml", "b.yaml"], ALONE)
     assert main(["translate", "--as", "ai-toolkit", "--", "run.py", "none.yaml"]) == 2
-    assert "none.yaml cannot be read: No such file" in capsys.readouterr().err
+    assert "none.yaml  E1017 cannot be read: No such file" in capsys.readouterr().err
+
+
+def test_unknown_option_and_its_value_are_one_problem() -> None:
+    write(job())
+    with pytest.raises(RecipeError) as caught:
+        DIALECT.translate(["run.py", "job.yaml", "--stesp", "10"], ALONE)
+    assert [(problem.where, problem.message) for problem in caught.value.problems] == [("--stesp", "unknown flag")]
 
 
 def test_words_of_yaml_1_1_are_switches() -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from foreign_lines import ALONE, GONE, flat
 from jobs import FLUX, job, write
-from key_cases import ACTS, BESIDE, WAN, path_of
+from key_cases import ACTS, BESIDE, KLEIN, WAN, path_of
 
 from mezzotint.compat.ai_toolkit.dialect import DIALECT
 from mezzotint.compat.kit.comparing import describe, find_differences
@@ -51,6 +51,9 @@ COMBINED: list[dict[str, Any]] = [
      "datasets.1.mask_path": "m", "datasets.1.buckets": False, "datasets.1.random_crop": True},
     {**WAN, "model.model_kwargs.train_high_noise": False, "datasets.0.num_frames": 33, "datasets.0.fps": 16,
      "datasets.0.shrink_video_to_frames": False, "sample.num_frames": 33},
+    {**FLUX, "model.arch": "flux_kontext", "datasets.0.control_path": "before",
+     "sample.prompts": ["a fox --ctrl_img a.png", "b --ctrl_img b.png"]},
+    {**KLEIN, "datasets.0.control_path": ["faces", "styles"]},
     {**FLUX, "network.network_kwargs.only_if_contains": ["transformer.blocks.7"], "train.timestep_type": "shift"},
     {"train.optimizer": "adafactor", "train.optimizer_params.relative_step": True, "train.lr": 1e-4},
     {"train.optimizer": "dadaptationlion", "train.optimizer_params.betas": [0.9, 0.99]},
@@ -160,6 +163,7 @@ def test_batch_of_several_processes_is_divided() -> None:
     [
         ("ltx-80gb", ["data.path=photos"], "ai-toolkit cannot train ltx"),
         ("mini", ["data.path=null"], "write data.path=FOLDER"),
+        ("mini", ["data.path=photos", "data.conditions={source: before}"], "ai-toolkit has no data.conditions for sd"),
         ("mini-lora", ["data.path=photos"], "cannot run a recipe with model.train"),
     ],
 )

@@ -190,7 +190,7 @@ def test_loss_scale_growth_settings_can_be_omitted() -> None:
 @pytest.mark.parametrize(
     ("content", "where", "words"),
     [
-        ({"base": {"learning_rate": 1}}, "base.learning_rate in opt.json", "no such key"),
+        ({"base": {"learning_rate": 1}}, "base.learning_rate in opt.json", "; write base.lr"),
         ({"base": {"weight_decy": 1}}, "base.weight_decy in opt.json", "did you mean base.weight_decay?"),
         ({"bass": {"lr": 1}}, "bass in opt.json", "did you mean base?"),
         ({"base": 3}, "base in opt.json", 'write { "key": value }'),

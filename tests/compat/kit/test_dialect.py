@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,23 @@ def test_sections_of_a_flat_file_only_group_options(tmp_path: Path) -> None:
     file.write_text("[any]\nseed = 3\n", "utf-8")
     assert DIALECT.translate([f"--file={file}"], Launched()).settings["run"]["seed"] == 3
     assert DIALECT.translate([f"--file={file}", "--seed=4"], Launched()).settings["run"]["seed"] == 4
+
+
+def refuse_missing(draft: Draft) -> None:
+    if not draft.text("suffix"):
+        draft.refuse("suffix", "is missing", code="E1017")
+    if draft.values["seed"] == 1:
+        draft.refuse("seed", "is missing", code="E1017")
+
+
+def test_options_of_an_unreadable_or_wrong_file_are_not_called_missing(tmp_path: Path) -> None:
+    dialect = replace(DIALECT, compute=refuse_missing)
+    file = tmp_path / "a.toml"
+    for text, where in (("seed = ", "--file"), ("seed = 'x'\nsuffix = ['y']\n", "seed in a.toml suffix in a.toml")):
+        file.write_text(text, "utf-8")
+        with pytest.raises(RecipeError) as caught:
+            dialect.translate([f"--file={file}"], Launched())
+        assert " ".join(problem.where for problem in caught.value.problems) == where
 
 
 def test_table_may_be_an_object_inside_a_file_or_a_list_of_objects(tmp_path: Path) -> None:

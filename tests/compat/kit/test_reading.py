@@ -104,6 +104,12 @@ def test_invalid_values_are_refused(words: list[str]) -> None:
     assert [code for _, code, _ in problems(*words)] == ["E1017"]
 
 
+def test_value_of_a_switch_is_explained() -> None:
+    [(where, code, message)] = problems("--flip", "3")
+    assert (where, code) == ("3", "E1016")
+    assert message == "is not a flag --flip is a switch, which takes no value; leave 3 out"
+
+
 def test_missing_required_flag_is_reported_once() -> None:
     specs = {"model": Spec("model", "text", required=True)}
     assert [p.where for p in reading.parse([], specs).problems] == ["--model"]

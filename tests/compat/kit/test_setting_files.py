@@ -77,11 +77,22 @@ def test_unknown_key_has_its_path_line_and_nearest_name(name: str, text: str, li
         ("a.json", "3", "is not a JSON object"),
         ("a.toml", "name = 1\nname = 2", "a.toml line 2 is not TOML (Cannot overwrite a value); keep one"),
         ("a.toml", 'a = 1\nb = "X:\\data"', "a.toml line 2 is not TOML"),
+        ("a.toml", "a = 1\nb = 'X\n", 'a.toml line 2 is not TOML (Expected "\'"); a text is not closed; look at its'),
+        ("a.toml", 'a = "X\nb = 1', "a.toml line 1 is not TOML (Illegal character '\\n'); a text is not closed; look"),
+        ("a.toml", "a = yes", "a.toml line 1 is not TOML (Invalid value); write texts in quotes, and true or false in"),
+        (
+            "a.json",
+            '{"a": 1\n "b": 2}',
+            "(Expecting ',' delimiter); a comma is missing here, or at the end of the line",
+        ),
+        ("a.json", " \n", "a.json is empty"),
+        ("a.toml", "", "a.toml is empty"),
+        ("a.yaml", "", "a.yaml is empty"),
         ("a.toml", "a = 1\nb = ", "a.toml line 2 is not TOML"),
         ("a.yaml", "name: 1\nname: 2", "a.yaml line 2, name: column 1: this key is given twice, first on line 1"),
         ("a.yaml", "a: b: c", "a.yaml line 1, a: column 5: a colon that YAML reads as the end of a key"),
         ("a.yaml", "a: !!python/object:x 1", "the tag !!python/object:x is not allowed; write the plain value"),
-        ("a.yaml", "- a", "a.yaml line 1"),
+        ("a.yaml", "- a", "a.yaml line 1 is not key: value"),
         ("none.toml", None, "none.toml cannot be read: No such file or directory"),
     ],
 )
@@ -91,6 +102,15 @@ def test_unreadable_file_is_one_problem_with_its_line(name: str, text: str | Non
     [problem] = setting_files.read(name, "--config", SPECS).problems
     assert (problem.where, problem.code) == ("--config", "E1017")
     assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "remedy"),
+    [("a.yaml", "name: a\ntrain: fast", "write its keys below it"),
+     ("a.json", '{"name": "a",\n"train": "fast"}', 'write { "key": value }')],
+)  # fmt: skip
+def test_text_in_place_of_keys_is_refused(name: str, text: str, remedy: str) -> None:
+    assert problems(name, text) == [(f"train in {name}", "E1017", f"must have keys, got 'fast'; {remedy}", 2)]
 
 
 def test_too_large_file_is_refused() -> None:

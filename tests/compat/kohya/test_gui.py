@@ -160,6 +160,7 @@ def test_words_after_the_file_override_it() -> None:
         ({"lr_warmup": float("inf")}, "lr_warmup", "E1017", "must be a number"),
         ({"lr_warmup": [float("inf")]}, "lr_warmup", "E1017", "must be a number"),
         ({"LoRA_type": "LyCORIS/LoKrr"}, "LoRA_type", "E1017", "did you mean LyCORIS/LoKr?"),
+        ({"LoRA_type": ["Standard"]}, "LoRA_type", "E1017", 'must be a text, got ["Standard"]'),
         ({"max_resolution": [512, 512]}, "max_resolution", "E1017", "must be one value"),
         ({"additional_parameters": "--x 'a"}, "additional_parameters", "E1017", "quotation mark"),
     ],
@@ -193,7 +194,7 @@ def test_part_of_a_run_cannot_train_the_text_encoder() -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"), [("[]", "is not a settings file of the GUI"), ('{"a": 1, "a": 2}', "has a more than once"),
-                             ("{", "gui.json line 1 is not JSON")]
+                             ("{", "line 1 is not JSON")]
 )  # fmt: skip
 def test_other_files_are_refused(content: str, message: str) -> None:
     assert message in problems(content)[0].message

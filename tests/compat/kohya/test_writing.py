@@ -441,6 +441,8 @@ def test_what_kohya_lacks_is_noted(changes: str, note: str) -> None:
         ("wan-lora-24gb", ["data.path=photos"], "kohya cannot train adapters of wan; it has sd, sdxl, flux, sd3"),
         ("z-image-80gb", ["data.path=photos"], "kohya cannot train all weights of z-image; it has sd, sdxl, flux, sd3"),
         ("sd15", ["data.path=null"], "the recipe has no data set; write data.path=FOLDER"),
+        ("sd15", ["data.path=photos", "data.conditions={source: before}", "model.task=edit"],
+         "kohya trains from text alone, and the recipe has data.conditions"),
         ("sd15", ["data.path=a.tar", "data.format=webdataset"],
          "kohya reads folders of images, and the recipe has data.format=webdataset"),
         ("sd15", ["data.sets=[{path: a}, {path: b}]", "data.format=kohya"],

@@ -12,7 +12,7 @@ from musubi_commands import notes, problems, recipe, settings, translate
 
 from mezzotint.compat.musubi import _datasets as features
 from mezzotint.compat.musubi._datasets import bucket_sizes
-from mezzotint.compat.musubi._rows_model import LAYERED
+from mezzotint.compat.musubi._rows_model import EDITING, FUN_CONTROL, LAYERED
 from mezzotint.settings.reading.translation import Launched
 
 NUMBERS: dict[str, Any] = json.loads((Path(__file__).parent / "formulas.json").read_text("utf-8"))
@@ -86,8 +86,8 @@ def test_metadata_is_a_table_of_its_folder(kind: str) -> None:
     ("text", "key", "feature"),
     [
         (f"{ONE}enable_bucket = true\nbucket_no_upscale = true\n", "bucket_no_upscale", features.BOUNDS),
-        (f'{ONE}control_directory = "c"\n', "control_directory", features.CONDITIONS),
-        (f"{ONE}no_resize_control = true\n", "no_resize_control", features.CONDITIONS),
+        (f'{ONE}control_directory = "c"\n', "control_directory", FUN_CONTROL),
+        (f"{ONE}no_resize_control = true\n", "no_resize_control", FUN_CONTROL),
         (f"{ONE}multiple_target = true\n", "multiple_target", LAYERED),
         (f'{ONE}caption_extension = ".cap"\n', "caption_extension", features.EXTENSION),
         (f'{CLIPS}[[datasets]]\nimage_directory = "a"\n', "image_directory", features.BOTH),
@@ -130,3 +130,55 @@ def test_what_has_no_effect_is_noted() -> None:
     text = notes(WAN, FILE)
     assert "acts only with FramePack" in text
     assert "images in subfolders of a are used, too, such as inside" in text
+
+
+KONTEXT, KLEIN = "flux_kontext_train_network", "flux_2_train_network"
+EDITS = f'{ONE}control_directory = "c"\n'
+METADATA = '[general]\nresolution = 512\n[[datasets]]\nimage_jsonl_file = "metadata.jsonl"\n'
+
+
+def conditions(text: str, script: str) -> dict[str, Any]:
+    return {key.removeprefix("conditions."): value for key, value in data(text, script).items() if "conditions" in key}
+
+
+@pytest.mark.parametrize("script", [KONTEXT, KLEIN])
+def test_control_directory_has_condition_images(script: str) -> None:
+    assert conditions(EDITS, script) == {"source.folder": "c"}
+    whole = {"source.folder": "c", "source.align": "own"}
+    for key in ("no_resize_control", "flux_kontext_no_resize_control", "qwen_image_edit_no_resize_control"):
+        assert conditions(f"{EDITS}{key} = true\n", script) == whole
+        assert "have about the area of resolution; in the scripts, their own" in notes(script, FILE)
+    for key in ("control_resolution", "qwen_image_edit_control_resolution"):
+        assert conditions(f"{EDITS}{key} = 512\n", script) == whole
+    second = f'{EDITS}[[datasets]]\nimage_directory = "b"\ncontrol_directory = "d"\n'
+    assert [one["conditions"] for one in data(second, script)["sets"]] == [
+        {"source": {"folder": "c"}}, {"source": {"folder": "d"}}
+    ]  # fmt: skip
+    assert recipe(script, FILE).model.task == ("edit" if script == KONTEXT else "auto")
+
+
+def test_klein_needs_no_condition_images() -> None:
+    assert conditions(ONE, KLEIN) == {}
+    Path("metadata.jsonl").write_text('{"image_path": "a.png", "caption": "a"}\n', "utf-8")
+    assert conditions(METADATA, KLEIN) == {}
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "where", "words"),
+    [
+        (KONTEXT, ONE, "datasets.0", "has no control_directory, and flux_kontext_train_network.py trains a model"),
+        (KONTEXT, METADATA, "datasets.0.image_jsonl_file", f"needs {features.COLUMNS}"),
+        (KLEIN, METADATA, "datasets.0.image_jsonl_file", f"needs {features.COLUMNS}"),
+        (KLEIN, f"{EDITS}control_resolution = 1024\n", "datasets.0.control_resolution", f"needs {features.AREA}"),
+        (KLEIN, f'{EDITS}[[datasets]]\nimage_directory = "b"\n', "datasets.1.control_directory",
+         f"needs {features.SOME}"),
+        ("zimage_train", EDITS, "datasets.0.control_directory", "zimage_train.py trains from text alone"),
+        ("qwen_image_train", EDITS, "datasets.0.control_directory", f"needs {EDITING}, which Mezzotint does not have"),
+    ],
+)  # fmt: skip
+def test_impossible_condition_images_are_refused(script: str, text: str, where: str, words: str) -> None:
+    Path("metadata.jsonl").write_text('{"image_path": "a.png", "caption": "a", "control_path_0": "b.png"}\n', "utf-8")
+    Path("d.toml").write_text(text, "utf-8")
+    [problem] = problems(script, FILE)
+    assert problem.where == f"{where} in d.toml"
+    assert words in problem.message

@@ -18,6 +18,7 @@ from mezzotint.settings.reading.translation import Launched
 
 GUIDE = (Path(DIALECT.compute.__code__.co_filename).parent / "guide.md").read_text("utf-8")
 WAN, QWEN, FLUX = "wan_train_network", "qwen_image_train_network", "flux_2_train_network"
+KONTEXT = "flux_kontext_train_network"
 A14B = "--task=t2v-A14B"
 
 
@@ -36,6 +37,9 @@ def test_layers_are_those_of_the_family(script: str) -> None:
     ("script", "words", "expected"),
     [
         (QWEN, "--text_encoder=te.safetensors", {"model.over": ["te.safetensors"]}),
+        (KONTEXT, "--text_encoder1=t5.safetensors --text_encoder2=clip.safetensors --vae=ae.safetensors --fp8_t5",
+         {"model.over": ["t5.safetensors", "clip.safetensors"], "model.vae": "ae.safetensors"}),
+        (KONTEXT, "--dit=flux1-kontext-dev.safetensors", {"model.path": "flux1-kontext-dev.safetensors"}),
         (WAN, "--t5=t5.pth", {}),
         (FLUX, "--vae=ae.safetensors", {}),
         (FLUX, "--vae=folder", {"model.vae": "folder"}),

@@ -66,6 +66,7 @@ def test_weights_are_those_of_the_velocity(scheme: str) -> None:
     ("script", "sampling", "config"),
     [
         (FLUX, "flux2_shift", {}),
+        ("flux_kontext_train_network", "flux_shift", {}),
         (QWEN, "qwen_shift", {"max_shift": 0.9, "max_image_seq_len": 8192}),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from musubi_commands import notes, problems, settings
 
 EACH = ("--sample_every_n_epochs=1", "--sample_prompts=p.txt")
@@ -46,3 +47,28 @@ def test_table_and_unused_options() -> None:
 def test_empty_file_is_refused() -> None:
     Path("p.txt").write_text("# nothing\n", "utf-8")
     assert [one.message for one in problems("zimage_train", *EACH)] == ["has no prompt"]
+
+
+def test_control_images_follow_prompts() -> None:
+    values = sampled("flux_kontext_train_network", "a --ci a.png --ci x.png --g 3\nb --ci b.png --g 3\n")
+    assert (values["conditions.source"], values["guidance"]) == (["a.png", "b.png"], [3.0])
+    assert sampled("flux_kontext_train_network", "a --ci a.png\n")["guidance"] == [2.5]
+    values = sampled("flux_2_train_network", "a --ci a.png --ci s.png\nb --ci b.png --ci s.png\n")
+    assert (values["conditions.source"], values["conditions.source_2"]) == (["a.png", "b.png"], "s.png")
+    table = '[{"prompt": "a", "control_image_path": ["a.png", "s.png"]}]'
+    assert sampled("flux_2_train_network", table, "p.json")["conditions.source_2"] == "s.png"
+    sampled("zimage_train", "a --ci a.png\n")
+    assert "condition images (control_image_path) have no effect" in notes("zimage_train", *EACH)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("flux_kontext_train_network", "has a prompt without --ci, and flux_kontext_train_network.py trains"),
+        ("flux_2_train_network", "needs previews with and without control images"),
+    ],
+)  # fmt: skip
+def test_prompt_without_its_control_image_is_refused(script: str, words: str) -> None:
+    Path("p.txt").write_text("a --ci a.png\nb\n", "utf-8")
+    [problem] = problems(script, *EACH)
+    assert words in problem.message

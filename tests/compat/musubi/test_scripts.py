@@ -59,7 +59,7 @@ def test_command_without_script_is_told_the_names() -> None:
     assert all(name in problem.remedy for name in SCRIPTS)
 
 
-@pytest.mark.parametrize("family", ["wan", "qwen_image", "zimage", "flux_2"])
+@pytest.mark.parametrize("family", ["wan", "qwen_image", "zimage", "flux_kontext", "flux_2"])
 @pytest.mark.parametrize("step", ["cache_latents", "cache_text_encoder_outputs"])
 def test_cache_scripts_are_not_needed(family: str, step: str) -> None:
     with pytest.raises(NothingToDo, match="nothing to do; training fills its cache itself"):

@@ -15,8 +15,8 @@ from mezzotint.weights.folder.model_folder import shipped_folder
 from support.messages import refused
 
 SHIPPED = {
-    "flux-dev": ("flux", 780), "flux-schnell": ("flux", 776), "sd3-medium": ("sd3", 491), "sd3.5-medium": ("sd3", 665),
-    "sd3.5-large": ("sd3", 923),
+    "flux-dev": ("flux", 780), "flux-schnell": ("flux", 776), "flux-fill": ("flux", 780),
+    "sd3-medium": ("sd3", 491), "sd3.5-medium": ("sd3", 665), "sd3.5-large": ("sd3", 923),
 }  # fmt: skip
 """The family of each shipped configuration, and the number of tensors of the published file of its denoiser."""
 
@@ -73,7 +73,9 @@ def test_part_without_weights_names_the_setting(tmp_path: Path) -> None:
 def test_file_of_another_size_names_what_ships(tmp_path: Path) -> None:
     shapes = dict.fromkeys(files_of("flux", shipped_folder("flux-dev")).plan_original().shapes, (8, 8))
     path = write_header(tmp_path / "model.safetensors", shapes)
-    with refused("E1478", "none of the shipped ones fits .flux-dev, flux-schnell.; write model.config=FOLDER"):
+    with refused(
+        "E1478", "none of the shipped ones fits .flux-dev, flux-schnell, flux-fill.; write model.config=FOLDER"
+    ):
         files_of("flux", path)
     with refused("E1478", "and it holds none; .*its id on the hub .Qwen/Qwen-Image, .* after `hf download ID"):
         files_of("qwen-image", path)

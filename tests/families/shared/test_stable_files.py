@@ -114,7 +114,8 @@ def test_folder_without_weights_is_refused_unless_random_is_set() -> None:
 @pytest.mark.parametrize(
     ("name", "values", "words", "code"),
     [
-        ("unet/config.json", {"in_channels": 9}, "inpainting", "E1406"),
+        ("unet/config.json", {"in_channels": 9}, "of another shape: ", "E1405"),
+        ("unet/config.json", {"in_channels": 5}, "depth-to-image", "E1406"),
         ("unet/config.json", {"cross_attention_dim": 2048}, "SDXL", "E1406"),
         ("model_index.json", {"text_encoder_2": ["transformers", "CLIPTextModel"]}, "SDXL", "E1406"),
         ("text_encoder/config.json", {"hidden_size": 48}, "text of width 32, the other part has 48", "E1409"),

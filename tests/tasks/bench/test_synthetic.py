@@ -6,6 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from mezzotint.settings.sections.conditions import ConditionSettings
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks.bench import synthetic
 
@@ -26,3 +27,13 @@ def test_synthetic_images_are_deterministic_and_written_once(tmp_path: Path) -> 
     assert {path.name: path.read_bytes() for path in again.iterdir()} == {
         path.name: path.read_bytes() for path in folder.iterdir()
     }
+
+
+def test_conditions_are_synthetic_too(tmp_path: Path) -> None:
+    own = ConditionSettings(folder=Path("nosuch"), align="own")
+    data = DataSettings(path=(tmp_path / "nosuch",), resolution=64, conditions={"source": own, "style": own})
+    settings = synthetic.with_images(data, 3, tmp_path)
+    assert {one.align for one in settings.conditions.values()} == {"own"}
+    folders = [one.folder for one in settings.conditions.values() if one.folder is not None]
+    assert len({settings.path, *folders}) == 3
+    assert all(sorted(path.name for path in one.glob("*.png")) == [f"0000{n}.png" for n in range(3)] for one in folders)

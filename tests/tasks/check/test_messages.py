@@ -152,7 +152,7 @@ def test_model_of_another_family_is_named(
 
 def test_family_is_suggested_only_if_it_can_train_the_model() -> None:
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768}, "sdxl") == "sd"
-    assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768, "in_channels": 9}, "sdxl") is None
+    assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768, "in_channels": 5}, "sdxl") is None
     assert kinds.other_family({"transformer": 1}, {}, "sdxl") is None
     unknown = {"unet": 1, "_class_name": "SomePipeline"}
     assert str(kinds.describe_folder(unknown, {"cross_attention_dim": 128}, "sdxl")).startswith("not SDXL (")

@@ -146,7 +146,7 @@ def test_header_names_the_model(model: str, kind: str, folders: dict[str, Path],
 @pytest.mark.parametrize(
     ("channels", "drop", "words"),
     [
-        (9, (), r"an inpainting model .*; family sdxl trains models of 4 channels"),
+        (5, (), r"a depth-to-image model .*; family sdxl trains models of 4 channels"),
         (4, ("first_stage_model.",), r"without autoencoder \(VAE\)"),
         (4, ("conditioner.",), "without text encoder"),
         (4, ("conditioner.", "first_stage_model."), r"without autoencoder \(VAE\) and text encoder"),

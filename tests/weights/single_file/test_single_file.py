@@ -218,10 +218,6 @@ def test_unknown_size_requires_model_config(sd1: Path) -> None:
 @pytest.mark.parametrize(
     ("shapes", "words"),
     [
-        (
-            {"model__diffusion_model__input_blocks__0__0__weight": (320, 9, 1, 1)},
-            "inpainting model.*9 channels.*4 channels",
-        ),
         ({"model__diffusion_model__input_blocks__0__0__weight": (320, 5, 1, 1)}, "depth-to-image"),
         (
             {"conditioner__embedders__1__model": (1,)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mezzotint.compat.ai_toolkit._control import FOLDERS, read_folders
 from mezzotint.compat.ai_toolkit._keys import Keys
 from mezzotint.compat.ai_toolkit._model import Arch
 from mezzotint.settings.sections.buckets import has_too_many_sizes
@@ -25,7 +26,10 @@ def set_data(process: Keys, arch: Arch) -> None:
         return
     draft.set_batch("process:train.batch_size", process.integer("train.batch_size"), "processes")
     draft.set_all({"data.captions.missing": "empty", "data.resize": "bicubic"}, "process:datasets")
-    entries = [_entry(one, process) for one in sets]
+    entries = [_entry(one, process, arch) for one in sets]
+    if len({tuple(path for path in entry if path.startswith("conditions.")) for entry in entries}) > 1:
+        sets[-1].refuse(FOLDERS[0], "must have as many folders in each data set", "write them for all or none", "E1017")
+        return
     if len(sets) == 1 and not entries[0].get("class_images", (False,))[0] and "weight" not in entries[0]:
         for path, (value, key) in entries[0].items():
             sets[0].set(f"data.{path}", value, key)
@@ -35,7 +39,7 @@ def set_data(process: Keys, arch: Arch) -> None:
     _set_shared(process, arch, sets)
 
 
-def _entry(one: Keys, process: Keys) -> dict[str, tuple[Any, str]]:
+def _entry(one: Keys, process: Keys, arch: Arch) -> dict[str, tuple[Any, str]]:
     """Values and keys of a data set, by path inside `data`."""
     folder = one.text("folder_path") or one.text("dataset_path")
     if not folder:
@@ -45,6 +49,9 @@ def _entry(one: Keys, process: Keys) -> dict[str, tuple[Any, str]]:
     entry: dict[str, tuple[Any, str]] = {"path": (folder, "folder_path" if one.text("folder_path") else "dataset_path")}
     resolutions = one["resolution"]
     assert isinstance(resolutions, tuple)
+    if any(float(side) <= 0 for side in resolutions):
+        one.refuse("resolution", f"must be above 0, got {min(map(float, resolutions)):g}", code="E1017")
+        return entry
     sides = [_round_side(one, float(side)) for side in resolutions]
     entry["resolution"] = (sides if len(sides) > 1 else sides[0], "resolution")
     if len(sides) > 1:
@@ -64,7 +71,7 @@ def _entry(one: Keys, process: Keys) -> dict[str, tuple[Any, str]]:
         entry["mask.source"] = (source, "alpha_mask" if source == "alpha" else "mask_path")
     if source == "files":
         entry["mask.path"] = (one.text("mask_path"), "mask_path")
-    return entry
+    return entry | read_folders(one, process, arch)
 
 
 def _round_side(one: Keys, side: float) -> int:

@@ -14,14 +14,14 @@ FULL_RANK = 100_000
 _DEFAULT_RANK = 4
 
 ARCHS = {
-    "sd1": "sd", "sd15": "sd", "sd2": "sd", "sdxl": "sdxl", "sd3": "sd3", "flux": "flux", "flux2_klein_4b": "flux2",
-    "flux2_klein_9b": "flux2", "qwen_image": "qwen-image", "zimage": "z-image", "wan21": "wan", "wan22_14b": "wan",
-    "wan22_5b": "wan",
+    "sd1": "sd", "sd15": "sd", "sd2": "sd", "sdxl": "sdxl", "sd3": "sd3", "flux": "flux", "flux_kontext": "flux",
+    "flux2_klein_4b": "flux2", "flux2_klein_9b": "flux2", "qwen_image": "qwen-image", "zimage": "z-image",
+    "wan21": "wan", "wan22_14b": "wan", "wan22_5b": "wan",
 }  # fmt: skip
 """Families by `model.arch`; a variant may follow a colon, such as `wan21:14b`."""
 
 _OTHER_ARCHS = {
-    "flux2": "FLUX.2 dev", "flux_kontext": "FLUX.1 Kontext", "flex1": "Flex.1", "flex2": "Flex.2", "chroma": "Chroma",
+    "flux2": "FLUX.2 dev", "flex1": "Flex.1", "flex2": "Flex.2", "chroma": "Chroma",
     "zeta_chroma": "Chroma", "lumina2": "Lumina-Image 2", "hidream": "HiDream", "hidream_e1": "HiDream",
     "hidream_o1": "HiDream", "omnigen2": "OmniGen2", "qwen_image_edit": "Qwen-Image-Edit",
     "qwen_image_edit_plus": "Qwen-Image-Edit", "wan21_i2v": "Wan image to video", "wan22_14b_i2v": "Wan image to video",
@@ -30,6 +30,20 @@ _OTHER_ARCHS = {
     "ace_step_15": "audio", "ace_step_15_xl": "audio", "minimax_h3": "MiniMax-H3",
 }  # fmt: skip
 """Kinds of models that Mezzotint does not have yet, by `model.arch`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The control images of a kind of model. most: how many it takes. align: see `data.conditions`."""
+
+    most: int
+    align: str
+    is_required: bool = False
+
+
+_KLEIN = Control(most=1000, align="own")
+CONTROLS = {"flux_kontext": Control(1, "target", True), "flux2_klein_4b": _KLEIN, "flux2_klein_9b": _KLEIN}
+"""Control images by `model.arch`; other models take none."""
 
 _SWITCHES = {"is_xl": "sdxl", "is_v3": "sd3", "is_flux": "flux", "is_v2": "sd2"} | {
     f"is_{name}": name for name in ("pixart", "pixart_sigma", "auraflow", "lumina2", "ssd", "vega")
@@ -92,6 +106,8 @@ def set_model(process: Keys, arch: Arch) -> None:
         (f"model.{one}" for one, name in _SWITCHES.items() if process[f"model.{one}"] and name == arch.name), ""
     )
     process.set("model.family", arch.family, *([switch] if switch else []), "model.arch")
+    if arch.name == "flux_kontext":
+        process.set("model.task", "edit", "model.arch")
     if process.text("model.vae_path"):
         process.set("model.vae", process.text("model.vae_path"), "model.vae_path")
     if arch.family in ("sd", "sdxl"):

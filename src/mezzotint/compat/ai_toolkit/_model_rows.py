@@ -74,7 +74,8 @@ MODEL = (
     ignored("model.cache_size_limit", int, "torch's own limit"),
     row("model.model_kwargs.train_high_noise", True, "model.train", "of Wan 2.2 A14B: the denoiser of high noise"),
     row("model.model_kwargs.train_low_noise", True, "model.train", "of Wan 2.2 A14B: the denoiser of low noise"),
-    of("model.model_kwargs.match_target_res", False, "control images"),
+    ignored("model.model_kwargs.match_target_res", False, "control images always have about the area of the "
+            "resolution"),
     waits("model.model_paths", str, "single files for parts of a model", "its keys", from_json=note_section),
     waits("model.in_context", False, CONTROL, "control images beside the image"),
 )
@@ -141,13 +142,15 @@ DATASETS = (
     of("audio_preserve_pitch", False, "do_audio"),
     of("audio_normalize", False, "do_audio"),
     waits("poi", str, "crops around a point of interest", "a key of JSON captions"),
+    row("control_path", list, "data.conditions", "a folder or several: images of the same names, of FLUX.1 Kontext and "
+        "FLUX.2 Klein"),
+    *(row(f"control_path_{number}", list, "data.conditions", "as control_path, after it") for number in (1, 2, 3)),
     *(waits(name, str, CONTROL, "control images", from_json=note_section)
-      for name in ("control_path", "control_path_1", "control_path_2", "control_path_3", "inpaint_path",
-                   "unconditional_path", "clip_image_path", "clip_image_augmentations", "controls")),
-    waits("control_from_same_folder", False, CONTROL, "control images"),
+      for name in ("inpaint_path", "unconditional_path", "clip_image_path", "clip_image_augmentations", "controls")),
+    waits("control_from_same_folder", False, CONTROL, "other images of the folder"),
     of("num_controls_from_same_folder", 1, "control_from_same_folder"),
-    ignored("control_transparent_color", tuple, "there are no control images"),
-    ignored("full_size_control_images", True, "there are no control images"),
+    ignored("control_transparent_color", tuple, "transparency is filled as in the images, with data.background"),
+    waits("full_size_control_images", True, CONTROL, "false resizes them to 512 × 512"),
     waits("clip_image_from_same_folder", False, ADAPTERS, "images for adapters"),
     ignored("clip_image_shuffle_augmentations", False, "there are no images for adapters"),
     ignored("guidance_type", "targeted", "there is no guidance in the loss"),

@@ -14,7 +14,7 @@ PRESERVATION = "output preservation"
 GUIDANCE = "guidance in the training loss"
 NOISE = "noise and latent multipliers"
 LOSSES = "wavelet, feature and other losses"
-CONTROL = "control images"
+CONTROL = "other kinds of control images"
 ADAPTERS = "reference adapters"
 SLIDERS = "concept sliders"
 SHORT = "short captions"
@@ -176,10 +176,11 @@ SAMPLES = (
     row("sample_steps", int, "sample.steps", "the same for all samples", above=0),
     row("fps", int, "sample.clip.rate", "the same for all samples", above=0),
     row("num_frames", int, "sample.clip.frames", "the same for all samples", above=0),
-    waits("ctrl_img", str, CONTROL, "a control image"),
-    waits("ctrl_img_1", str, CONTROL, "a control image"),
-    waits("ctrl_img_2", str, CONTROL, "a control image"),
-    waits("ctrl_img_3", str, CONTROL, "a control image"),
+    row("ctrl_img", str, "sample.conditions", "a control image of FLUX.1 Kontext and FLUX.2 Klein; also as "
+        "--ctrl_img FILE behind a prompt"),
+    row("ctrl_img_1", str, "sample.conditions", "the first control image; not given: ctrl_img"),
+    row("ctrl_img_2", str, "sample.conditions", "the second control image"),
+    row("ctrl_img_3", str, "sample.conditions", "the third control image"),
     of("ctrl_idx", 0, "a control image"),
     waits("network_multiplier", 1.0, OWN, "the strength of the adapter"),
     waits("do_cfg_norm", False, "guidance with its norm kept", "scales guidance to the norm of the output"),

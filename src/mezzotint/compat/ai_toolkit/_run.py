@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from mezzotint.compat.ai_toolkit._control import FILES, read_files, set_files, split_prompt
 from mezzotint.compat.ai_toolkit._keys import Keys
 from mezzotint.compat.ai_toolkit._model import Arch
 from mezzotint.compat.ai_toolkit._rows import OWN
 from mezzotint.compat.ai_toolkit._train import to_updates
-from mezzotint.compat.kit.dialect import safe_name
+from mezzotint.compat.kit.derived import safe_name
 from mezzotint.settings.sections.sample import SOLVER_CLASSES, parse_solver
 
 _OPTION = re.compile(r"\s--[a-z]")
@@ -77,6 +78,8 @@ def _set_previews(process: Keys, arch: Arch) -> None:
     prompts = [one.text("prompt") for one in samples] or list(process.texts("sample.prompts"))
     trigger = process.text("trigger_word")
     prompts = [prompt.replace("[trigger]", trigger) if trigger else prompt for prompt in prompts]
+    split = [split_prompt(prompt) for prompt in prompts]
+    prompts = [text for text, _ in split]
     options = next((prompt for prompt in prompts if _OPTION.search(prompt)), None)
     if options is not None:
         process.refuse_until(OWN, key, f"write the prompt without options: {options[:40]}")
@@ -95,6 +98,13 @@ def _set_previews(process: Keys, arch: Arch) -> None:
         process.set("sample.clip.frames", process.integer("sample.num_frames"), "sample.num_frames")
         process.set("sample.clip.rate", float(process.integer("sample.fps")), "sample.fps")
     _set_common(process, samples)
+    own = [(_flag_of_image(one) or process.flag(key), read_files(one)) for one in samples]
+    own = own or [(process.flag(key), {})] * len(prompts)
+    set_files(process, arch, [(flag, files | more) for (flag, files), (_, more) in zip(own, split, strict=True)])
+
+
+def _flag_of_image(sample: Keys) -> str:
+    return next((sample.flag(key) for key in FILES if sample.is_given(key)), "")
 
 
 def _side(value: Any) -> int:

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from mezzotint.compat.ai_toolkit import _model, _train
+from mezzotint.compat.ai_toolkit._control import FILES, FOLDERS
 from mezzotint.compat.ai_toolkit._model_rows import DATASETS
 from mezzotint.compat.kit.writing import Writing, invert
 from mezzotint.errors import RecipeError
@@ -15,7 +16,9 @@ from mezzotint.settings.base import Every
 from mezzotint.settings.families.wan import WanSettings
 from mezzotint.settings.reading.translation import Launched
 from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.conditions import in_folders
 from mezzotint.settings.sections.data import ImageSet
+from mezzotint.settings.sections.sample import SampleSettings
 
 Values = dict[str, Any]
 
@@ -29,6 +32,9 @@ def propose(recipe: Recipe, launched: Launched) -> Values:
     arch = _find_arch(recipe)
     if recipe.data.path is None and not recipe.data.sets:
         raise RecipeError("the recipe has no data set; write data.path=FOLDER", code="E1026")
+    if recipe.data.condition_names and arch not in _model.CONTROLS:
+        message = f"ai-toolkit has no data.conditions for {recipe.model.family}; it has them for"
+        raise RecipeError(f"{message} {', '.join(_model.CONTROLS)}", code="E1026")
     process = {
         "type": "sd_trainer", "datasets": None, **_write_run(recipe), **_write_model(recipe, arch),
         **_write_network(recipe), **_write_optimizer(recipe), **_write_schedule(recipe),
@@ -55,6 +61,8 @@ def _find_arch(recipe: Recipe) -> str:
         return "wan22_14b"
     if family == "wan" and recipe.model.get_section(WanSettings).first_frame_prob:
         return "wan22_5b"
+    if family == "flux" and (recipe.model.task == "edit" or recipe.data.condition_names):
+        return "flux_kontext"
     if family == "flux2" and "9b" in str(recipe.model.path).lower():
         return "flux2_klein_9b"
     arch = next((arch for arch, ours in _model.ARCHS.items() if ours == family), "")
@@ -200,8 +208,17 @@ def _write_samples(recipe: Recipe, arch: str) -> Values:
     return {
         "sample.sampler": solver, "sample.width": width, "sample.height": height,
         "sample.neg": sample.negative_prompt, "train.disable_sampling": None,
-        "sample.prompts": list(sample.prompts) if has_previews else None,
+        "sample.prompts": _write_prompts(sample) if has_previews else None,
     }  # fmt: skip
+
+
+def _write_prompts(sample: SampleSettings) -> list[str]:
+    """The prompts, with their control images as options."""
+    images = list(zip(FILES[1:], sample.conditions.values(), strict=False))
+    return [
+        prompt + "".join(f" --{key} {files[number if len(files) > 1 else 0]}" for key, files in images)
+        for number, prompt in enumerate(sample.prompts)
+    ]
 
 
 def _write_set(recipe: Recipe, one: ImageSet, common: str, launched: Launched) -> Values:
@@ -214,6 +231,7 @@ def _write_set(recipe: Recipe, one: ImageSet, common: str, launched: Launched) -
         entry[key] = None
     if captions.extension != "any":
         entry["caption_ext"] = captions.extension.removeprefix(".")
+    folders = [str(folder) for folder in in_folders(data.conditions)]
     same_batch = data.batch_size == recipe.data.batch_size
     is_trained = captions.shuffle_tags or captions.tag_dropout
     own = captions.trigger if captions.trigger != common and not one.is_class else ""
@@ -229,6 +247,8 @@ def _write_set(recipe: Recipe, one: ImageSet, common: str, launched: Launched) -
         "flip_x": data.flip == 0.5 or None,
         "alpha_mask": mask.source == "alpha" or None,
         "mask_path": str(mask.path) if mask.source == "files" else None,
+        **dict.fromkeys(FOLDERS),
+        FOLDERS[0]: (folders[0] if len(folders) == 1 else folders) or None,
         "cache_latents_to_disk": data.cache.latents or None,
         "cache_text_embeddings": None,
         **_write_clips(recipe, data),

@@ -16,7 +16,7 @@ from mezzotint.compat.ai_toolkit._keys import Keys
 from mezzotint.compat.ai_toolkit._model_rows import DATASETS, MODEL
 from mezzotint.compat.ai_toolkit._rows import FLAGS, JOB, SAMPLES, TRAINING
 from mezzotint.compat.ai_toolkit._writing import WRITING
-from mezzotint.compat.kit import launchers, setting_files
+from mezzotint.compat.kit import foreign, launchers, setting_files
 from mezzotint.compat.kit.dialect import Dialect, Draft, FileTable
 from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.errors import Problem, RecipeError, did_you_mean
@@ -60,13 +60,16 @@ def expand(arguments: Sequence[str]) -> ParsedCommand | None:
             files.append(word)
             continue
         options.append(word)
-        if word in _WITH_VALUE and rest:
+        is_unknown = word not in _WITH_VALUE and word != "--recover" and "=" not in word
+        if rest and (word in _WITH_VALUE or (is_unknown and not setting_files.has_known_suffix(rest[0]))):
             options.append(rest.pop(0))
     if len(files) > 1:
         raise RecipeError(f"--as ai-toolkit reads one file, got {' '.join(files)}; start each on its own", code="E1018")
-    if files and not any(word.startswith("--config_file") for word in options):
-        options.insert(0, f"--config_file={_find_file(files[0])}")
-    _check_job(options)
+    if not any(word.startswith("--config_file") for word in options):
+        if not files and not options:
+            raise RecipeError("the command names no file of a job; write run.py FILE.yaml", code="E1017")
+        options[:0] = [f"--config_file={_find_file(name)}" for name in files]
+    _check_job(options, bool(files))
     return replace(command, arguments=options)
 
 
@@ -76,12 +79,16 @@ def _find_file(name: str) -> str:
     return next((str(path) for path in candidates if path.expanduser().is_file()), name)
 
 
-def _check_job(options: Sequence[str]) -> None:
-    """Refuses a file with another job before its keys are read. Unreadable files are reported later."""
+def _check_job(options: Sequence[str], is_word: bool) -> None:
+    """Refuses a file with another job before its keys are read, and one that cannot be read. is_word: whether the
+    command names it without `--config_file`; others that cannot be read are reported later."""
     name = next((word.partition("=")[2] for word in options if word.startswith("--config_file=")), "")
     try:
         file = setting_files.load(name)
-    except RecipeError:
+    except RecipeError as error:
+        if is_word:
+            unreadable = Problem(name, error.message.removeprefix(f"{name} "), "", "E1017")
+            raise RecipeError("the line of ai-toolkit", problems=[unreadable]) from None
         return
     problem = _find_job_problem(file) if isinstance(file.tree, dict) else None
     if problem:
@@ -91,10 +98,13 @@ def _check_job(options: Sequence[str]) -> None:
 def _find_job_problem(file: setting_files.SettingsFile) -> Problem | None:
     job, process = file.at(("job",)), file.at(("config", "process"))
     if not isinstance(job, str) or not isinstance(process, list):
-        missing, example = (("job",), "job: extension") if not isinstance(job, str) else (("config", "process"), "")
-        remedy = f"write {example}" if example else "write a list with one entry of type: sd_trainer"
-        hint = "; is this a file of another trainer?" if not isinstance(process, list) else ""
-        return file.problem(missing, f"is missing{hint}", remedy, "E1017")
+        message = foreign.describe_file(file.tree, ("job", "config"))
+        if message:
+            return Problem(file.name, message, "", "E1017")
+        if not isinstance(job, str):
+            return file.problem(("job",), _what_is_wrong(job, "a text"), "write job: extension", "E1017")
+        remedy = "write a list with one entry of type: sd_trainer"
+        return file.problem(("config", "process"), _what_is_wrong(process, "a list"), remedy, "E1017")
     if job in _JOBS:
         return file.problem(("job",), f"{job} {_JOBS[job]}")
     if job not in ("extension", "train"):
@@ -112,6 +122,10 @@ def _find_job_problem(file: setting_files.SettingsFile) -> Problem | None:
     hint = did_you_mean(str(kind), _TYPES, f"known: {', '.join(_TYPES)}")
     message = "is missing" if kind is None else f"{kind} is not a trainer that is read"
     return file.problem(where, message, hint, "E1018" if kind else "E1017")
+
+
+def _what_is_wrong(value: object, form: str) -> str:
+    return "is missing" if value is None else f"is not {form}"
 
 
 def _find_model_problem(file: setting_files.SettingsFile) -> Problem | None:
@@ -174,4 +188,5 @@ DIALECT = Dialect(
         FileTable("config_file", "samples:", SAMPLES, at=(*_PROCESS, "sample", "samples"), each="sample.samples"),
     ),
     write=WRITING,
+    marks={("job", "config"): "is a job of ai-toolkit, for --as ai-toolkit"},
 )

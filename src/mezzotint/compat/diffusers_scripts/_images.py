@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mezzotint.compat.diffusers_scripts._scripts import ExampleScript
 from mezzotint.compat.kit.caption_templates import SENTENCES
-from mezzotint.compat.kit.dialect import Draft, bucket_step
+from mezzotint.compat.kit.derived import bucket_step
+from mezzotint.compat.kit.dialect import Draft
 
 _FLOW_CELL = 16
 """Sides are multiples of so many pixels for flow-matching models; of 8 for others."""
@@ -17,6 +18,10 @@ def compute_data(draft: Draft, script: ExampleScript) -> None:
     match script.data:
         case "captions":
             _set_captioned_images(draft)
+        case "edits":
+            _set_captioned_images(draft)
+            column = draft.text("original_image_column")
+            draft.set("data.conditions.source.column", column, "original_image_column")
         case "subject":
             _set_subject_images(draft)
         case "token":

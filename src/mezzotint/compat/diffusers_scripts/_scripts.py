@@ -1,6 +1,7 @@
 """The scripts of diffusers' examples, an entry for each: what it trains, its data, and its defaults that differ from
 those of the table of flags (`_flags.py`). `train_text_to_image.py` and `train_text_to_image_sdxl.py` are those of
-release 0.26.3 and of August 2026 (where a default differs, that of 0.26.3 is used), all others those of August 2026."""
+release 0.26.3 and of August 2026 (where a default differs, that of 0.26.3 is used), those for InstructPix2Pix of 2024
+(their flags are those of release 0.22, too), all others those of August 2026."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ class ExampleScript:
     """A training script.
 
     name: of its dialect, without "diffusers-". file: the script. about: what it trains. family: of its models. data:
-    images with a caption each, of a subject (DreamBooth), or of a learned token (textual inversion). mode: whether it
-    trains all weights, a LoRA, or embeddings of tokens. project: its name at trackers. preview: steps and guidance
-    scale of its validation, () for the pipeline's. defaults: by flag.
+    images with a caption each, of a subject (DreamBooth), of a learned token (textual inversion), or before and after
+    an edit. mode: whether it trains all weights, a LoRA, or embeddings of tokens. project: its name at trackers.
+    preview: steps and guidance scale of its validation, () for the pipeline's. defaults: by flag.
 
     encodes_first: whether it encodes images and captions before the training. mean_when_cached: whether cached latents
     are the mean of the autoencoder's distribution, and others a sample of it.
@@ -31,7 +32,7 @@ class ExampleScript:
     file: str
     about: str
     family: str
-    data: Literal["captions", "subject", "token"]
+    data: Literal["captions", "subject", "token", "edits"]
     mode: Literal["weights", "adapter", "embeddings"]
     project: str
     preview: tuple[int, float] | tuple[()] = ()
@@ -59,6 +60,7 @@ class ExampleScript:
 _SUBJECT = {"resolution": 512, "train_batch_size": 4, "num_train_epochs": 1}
 _FLOW = {**_SUBJECT, "adam_weight_decay": 1e-4}
 _TOKEN = {"output_dir": "text-inversion-model", "max_train_steps": 5000, "mixed_precision": "no"}
+_EDITS = {"output_dir": "instruct-pix2pix-model", "resolution": 256}
 _ATTENTION = "to_k to_q to_v to_out.0"
 
 SCRIPTS = (
@@ -162,6 +164,16 @@ SCRIPTS = (
     ExampleScript(
         name="textual-inversion-sdxl", file="textual_inversion_sdxl.py", about="a learned token for SDXL",
         family="sdxl", data="token", mode="embeddings", project="textual_inversion", preview=(25, 5.0), defaults=_TOKEN,
+    ),
+    ExampleScript(
+        name="instruct-pix2pix", file="train_instruct_pix2pix.py",
+        about="Stable Diffusion 1.x and 2.x to edit images (InstructPix2Pix)",
+        family="sd", data="edits", mode="weights", project="instruct-pix2pix", preview=(20, 7.0), defaults=_EDITS,
+    ),
+    ExampleScript(
+        name="instruct-pix2pix-sdxl", file="train_instruct_pix2pix_sdxl.py",
+        about="SDXL to edit images (InstructPix2Pix)",
+        family="sdxl", data="edits", mode="weights", project="instruct-pix2pix-xl", preview=(20, 7.0), defaults=_EDITS,
     ),
 )  # fmt: skip
 

@@ -16,7 +16,8 @@ from mezzotint.compat.diffusers_scripts._images import compute_data
 from mezzotint.compat.diffusers_scripts._notes import note_differences
 from mezzotint.compat.diffusers_scripts._scripts import ExampleScript
 from mezzotint.compat.kit import setting_files, timestep_bias
-from mezzotint.compat.kit.dialect import Draft, run_name
+from mezzotint.compat.kit.derived import run_name
+from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.reading import format_value
 
 _HUB_ID = re.compile(r"(?!\.{1,2}/)[\w.-]+/[\w.-]+")
@@ -302,6 +303,8 @@ def _set_previews(draft: Draft, script: ExampleScript) -> None:
     counts = [one for one in (when, "num_validation_images") if one in draft.rows]
     written, last = draft.values[flag], _final_prompt(draft)
     prompts = list(map(str, written)) if isinstance(written, tuple) else [str(written)] if written else []
+    if script.data == "edits":
+        prompts = _set_edited_image(draft, prompts)
     source, every = flag, None
     fitting = [draft.check_bounds(one) for one in counts] if prompts else []
     if prompts and all(fitting):
@@ -326,6 +329,21 @@ def _set_previews(draft: Draft, script: ExampleScript) -> None:
         draft.set_all({"sample.steps": steps, "sample.guidance": guidance}, flag)
 
 
+def _set_edited_image(draft: Draft, prompts: list[str]) -> list[str]:
+    """Sets the image that previews edit. Without it or without a prompt there are none, as in the scripts."""
+    flag = next(one for one in ("val_image_url", "val_image_url_or_path") if one in draft.rows)
+    image = draft.text(flag)
+    if not image or not prompts:
+        absent = flag if prompts else "validation_prompt"
+        if image or prompts:
+            draft.note("validation_prompt" if prompts else flag, f"without --{absent} nothing is sampled")
+        return []
+    if re.match(r"[a-z]+://", image, re.IGNORECASE):
+        draft.refuse(flag, "is an address, and a run downloads nothing", "save the image, and write its path")
+    draft.set("sample.conditions.source", image, flag)
+    return prompts
+
+
 def _final_prompt(draft: Draft) -> str:
     """The prompt that is sampled at the end, unless another flag excludes it."""
     last = str(draft.values.get("final_validation_prompt") or "")
@@ -341,7 +359,7 @@ def _note_times(draft: Draft, script: ExampleScript) -> None:
     if script.is_flow:
         epochs = draft.integer("validation_epochs")
         draft.note("validation_epochs", f"previews at step 0, after every {epochs} epochs and at the end")
-    elif script.data == "captions":
+    elif script.data in ("captions", "edits") and "validation_epochs" in draft.rows:
         epochs = draft.integer("validation_epochs")
         theirs = f"; in the script, of epochs 1, {1 + epochs}, …" if epochs > 1 else ""
         ours = f"at step 0 and at the end of epochs {epochs}, {2 * epochs}, …{theirs}"

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from mezzotint.compat.everydream2._optimizer import note_steps
-from mezzotint.compat.kit.dialect import Draft, safe_name
+from mezzotint.compat.kit.derived import safe_name
+from mezzotint.compat.kit.dialect import Draft
 
 STAMP = "{stamp}"
 """Placeholder for the start time in the name of a run folder."""

@@ -4,7 +4,6 @@ each of them comes from, and a note for everything that is dropped or changed.""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -130,17 +129,18 @@ FOREIGN_DEFAULTS = MappingProxyType({"data.decode": "full", "run.tf32": False})
 @dataclass(slots=True)
 class Draft:
     """A translation in progress. rows: the trainer's rows by flag. values: the value of every flag, with defaults.
-    named: the flags that are given. nulls: those of them that a file sets to null, which means the default. launched:
-    precision and number of processes, including those of a pasted launcher. files: by flag or key, the file that
-    contains it, if it is not on the command line; lines: where in that file. line: the words of the command line,
-    without launcher. verb: Mezzotint's command, if it is not the dialect's usual one. accumulation, division: see
-    `Dialect`."""
+    named: the flags that are given. nulls: those of them that a file sets to null, which means the default. failed:
+    flags whose value is invalid, which is reported already. launched: precision and number of processes, including
+    those of a pasted launcher. files: by flag or key, the file that contains it, if it is not on the command line;
+    lines: where in that file. line: the words of the command line, without launcher. verb: Mezzotint's command, if it
+    is not the dialect's usual one. accumulation, division: see `Dialect`."""
 
     rows: Mapping[str, Row]
     values: Mapping[str, Value]
     named: frozenset[str]
     launched: Launched
     nulls: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
     files: Mapping[str, str] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
     line: tuple[str, ...] = ()
@@ -241,7 +241,7 @@ class Draft:
 
     def refuse(self, flag: str, message: str, remedy: str = "", code: str = "E1018") -> None:
         """Adds a problem, unless this flag has one already. All problems are reported together."""
-        if any(problem.where == self.display_name(flag) for problem in self.problems):
+        if flag in self.failed or any(problem.where == self.display_name(flag) for problem in self.problems):
             return
         self.problems.append(Problem(self.display_name(flag), message, remedy, code, self.lines.get(flag)))
 
@@ -296,7 +296,8 @@ class Dialect:
     name. expand: parses a command that starts with a shell script of the trainer. tools: other programs of the project.
     accumulation: the flag of the number of micro-batches per optimizer step, "" if the trainer counts optimizer steps;
     division: text of the note about it, with {count}, {steps} and {times}. published_loss: the loss that a published
-    benchmark expects after 101 steps. write: how recipes become its options, None if they do not."""
+    benchmark expects after 101 steps. write: how recipes become its options, None if they do not. other_keys: keys of
+    its other files; marks: what a file with certain keys is; both for messages of other dialects."""
 
     name: str
     about: str
@@ -315,6 +316,8 @@ class Dialect:
     division: str = ""
     published_loss: float | None = None
     write: Writing | None = None
+    other_keys: tuple[str, ...] = ()
+    marks: Mapping[tuple[str, ...], str] = empty_mapping()
 
     def translate(self, arguments: Sequence[str], launched: Launched, *, ahead: bool = False) -> Translation:
         """Translates a foreign command line, with or without its launcher and script.
@@ -335,6 +338,7 @@ class Dialect:
         if command.script in self.other_scripts:
             message = f"{command.script} {self.other_scripts[command.script]}"
             raise RecipeError(f"--as {self.name} reads commands of {self.scripts[0]}; {message}", code="E1018")
+        command.refuse_other_trainers(self.name, self.scripts, self.config)
         lines: tuple[tuple[str, str], ...] = ()
         total = command.total_processes
         if ahead and launched.processes == 1 and isinstance(total, int) and total > 1:
@@ -406,6 +410,9 @@ class Dialect:
             name = str(parsed.values[self.config])
             contents = setting_files.read(name, f"--{self.config}", own, flatten=self.flat_config)
             parsed.problems += contents.problems
+            parsed.failed |= contents.failed - parsed.values.keys()
+            if contents.is_unreadable:  # its options would be reported as missing, too
+                raise RecipeError(f"the line of {self.name}", problems=parsed.problems)
             for flag, value in contents.values.items():
                 if flag not in parsed.values:
                     parsed.values[flag] = value
@@ -416,27 +423,6 @@ class Dialect:
         return files, rows, old_names
 
 
-def bucket_step(side: int) -> int:
-    """The largest step of bucket sizes that divides a side."""
-    return next((step for step in (64, 32, 16) if side % step == 0), 8)
-
-
-def explain_divisor(size: int, processes: int) -> tuple[str, str]:
-    """(problem, remedy) of a group size that does not divide the number of processes."""
-    fitting = ", ".join(str(n) for n in range(1, processes + 1) if processes % n == 0)
-    return f"is {size}, which does not divide the {processes} processes", f"write one of {fitting}"
-
-
-def safe_name(text: str) -> str:
-    """A valid run name from any text."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:100] or "run"
-
-
-def run_name(folder: str) -> str:
-    """A run name from the path of a folder."""
-    return safe_name(setting_files.file_name(folder.rstrip("/\\")))
-
-
 def _draft(
     rows: Sequence[Row], parsed: Parsed, command: ParsedCommand, launched: Launched, notes: Sequence[tuple[str, str]]
 ) -> Draft:
@@ -444,7 +430,8 @@ def _draft(
     values = {row.flag: _value(parsed, row) for row in rows}
     nulls = frozenset(flag for flag, value in parsed.values.items() if value is None)
     named, script_arguments = frozenset(parsed.values), tuple(command.arguments)
-    draft = Draft({row.flag: row for row in rows}, values, named, launched, nulls, line=script_arguments)
+    failed = frozenset(parsed.failed)
+    draft = Draft({row.flag: row for row in rows}, values, named, launched, nulls, failed, line=script_arguments)
     draft.problems += [*command.problems, *parsed.problems]
     draft.notes += [Note(flag, text) for flag, text in (*notes, *parsed.notes)]
     return draft

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from mezzotint import outside
-from mezzotint.compat.kit import setting_files
+from mezzotint.compat.kit import foreign, setting_files
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.settings.reading import yaml_rules
 
@@ -85,6 +85,19 @@ class ParsedCommand:
             where = f" on server {self.server_index + 1} of {count}, {self.servers[self.server_index].address}"
         message = f"the command starts {many}, and {running} {'is' if running == 1 else 'are'} running"
         raise RecipeError(f"{message}; type{where}: {self.torchrun(dialect)}", code="E1019")
+
+    def refuse_other_trainers(self, dialect: str, scripts: Collection[str], config: str) -> None:
+        """Raises RecipeError E1018 for a script of another trainer, E1017 for a settings file without a script.
+        scripts: those of the dialect. config: its option for a settings file, "" if it has none."""
+        other = "" if self.script in scripts else foreign.find_dialect(self.script, dialect)
+        if other:
+            raise RecipeError(f"{self.script} is a script of another trainer; write --as {other}", code="E1018")
+        first = self.arguments[0] if self.arguments and not self.script else ""
+        if setting_files.has_known_suffix(first):
+            message = setting_files.describe(first)
+            remedy = f"write SCRIPT --{config} {first}" if config else "write it after its flag"
+            problem = Problem(first, message or "is a file without a flag", "" if message else remedy, "E1017")
+            raise RecipeError(f"the line of {dialect}", problems=[problem])
 
     def lines(self, dialect: str) -> list[tuple[str, str]]:
         """(server, command) for each server; the server is "" if there is only one."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mezzotint.compat.kit import foreign
 from mezzotint.errors import Problem, did_you_mean, find_closest
 
 Form = Literal["text", "texts", "whole", "number", "numbers", "switch"]
@@ -41,12 +42,14 @@ class Spec:
 
 @dataclass(slots=True)
 class Parsed:
-    """values: the given values, by flag without dashes. lines: of those in a file. under: fallback values. notes:
-    (flag, sentence)."""
+    """values: the given values, by flag without dashes. lines: of those in a file. under: fallback values. failed:
+    flags with an invalid value. is_unreadable: whether the file could not be read. notes: (flag, sentence)."""
 
     values: dict[str, Value] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     under: dict[str, Value] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    is_unreadable: bool = False
     notes: list[tuple[str, str]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -73,10 +76,12 @@ def parse(arguments: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
     invalid values."""
     parsed = Parsed()
     rest = list(arguments)
+    switch = ""
     while rest:
         word = rest.pop(0)
         if not _is_flag(word):
             remedy = "values follow their flag: --flag value, or --flag=value; quote a value with spaces"
+            remedy = f"{switch} is a switch, which takes no value; leave {word[:60]} out" if switch else remedy
             parsed.problems.append(Problem(word[:60], "is not a flag", remedy, "E1016"))
             continue
         typed, sign, value = word.partition("=")
@@ -91,6 +96,7 @@ def parse(arguments: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
             taken.append(rest.pop(0))
         if form == "switch" and not sign and rest and rest[0].lower() in _YES | _NO:
             taken.append(rest.pop(0))
+        switch = typed if form == "switch" and not taken else ""
         if spec is not None:
             _store(spec, taken, parsed)
     refused = {problem.where for problem in parsed.problems}
@@ -109,6 +115,10 @@ def _find_spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | 
     name = typed[2:]
     if typed.startswith("--") and name in specs:
         return specs[name]
+    theirs = foreign.suggest(name, specs, "--")
+    if theirs:
+        parsed.problems.append(Problem(typed, "unknown flag", theirs, "E1016"))
+        return None
     fits = [flag for flag in specs if flag.startswith(name)] if typed.startswith("--") else []
     if len(fits) == 1:
         parsed.notes.append((fits[0], f"written {typed}"))
@@ -127,6 +137,7 @@ def _store(spec: Spec, taken: list[str], parsed: Parsed) -> None:
     value, problem = value_of(spec, taken)
     if problem:
         parsed.problems.append(Problem(f"--{spec.flag}", problem, "", "E1017"))
+        parsed.failed.add(spec.flag)
         return
     if spec.flag in parsed.values:
         parsed.notes.append((spec.flag, f"given more than once; the last value is used: {format_value(value)}"))

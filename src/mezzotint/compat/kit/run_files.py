@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mezzotint.compat.kit.dialect import Draft, safe_name
+from mezzotint.compat.kit.derived import safe_name
+from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.setting_files import file_name
 from mezzotint.settings.base import Every
 

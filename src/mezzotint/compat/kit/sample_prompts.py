@@ -16,13 +16,16 @@ from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.settings.reading.yaml_rules import KeyPath
 
 _LIMIT = 4_000_000
+_FITTING: Mapping[type, tuple[type, ...]] = {float: (int, float), list: (str, list)}
+"""Types of values in files, where they are not only the option's own."""
 NEVER = "1000000 epochs"
 """An interval of which only step 0 is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptKeys:
-    """What a trainer reads. options: the keys of the options after a prompt. kinds: types of values by key."""
+    """What a trainer reads. options: the keys of the options after a prompt. kinds: types of values by key; `list` is
+    one text or several, from an option that may be repeated."""
 
     options: Mapping[str, str]
     kinds: Mapping[str, type]
@@ -129,13 +132,14 @@ def read_line(line: str, keys: PromptKeys) -> tuple[SamplePrompt, list[str]]:
         if key is None or value is None:
             dropped.append(part.strip())
         else:
-            options[key] = min(1000, max(1, value)) if key == "sample_steps" else value
+            value = min(1000, max(1, value)) if key == "sample_steps" else value
+            options[key] = [*options.get(key, ()), value] if keys.kinds[key] is list else value
     return SamplePrompt(text.strip(), options), dropped
 
 
 def _parse(kind: type, text: str) -> Any:
     """A value of an option, None if it is none. Text after a number is not read, as in the scripts."""
-    if kind is str:
+    if kind in (str, list):
         return text or None
     match = re.match(r"\d{1,18}" if kind is int else r"\d{0,9}\.?\d{0,9}", text)
     try:
@@ -178,8 +182,8 @@ def _checked(file: SettingsFile, key_path: KeyPath, table: Mapping[str, Any], ke
         if key not in keys.kinds:
             raise RecipeError(f"{where}: unknown key; {did_you_mean(key, keys.kinds, 'the scripts do not read it')}")
         kind = keys.kinds[key]
-        fits = type(value) in (int, float) if kind is float else type(value) is kind
+        fits = type(value) in _FITTING.get(kind, (kind,))
         if not fits:
-            words = {str: "a text", int: "an integer", float: "a number"}
+            words = {str: "a text", int: "an integer", float: "a number", list: "a text or a list of texts"}
             raise RecipeError(f"{where}: must be {words[kind]}, got {value!r:.40}")
-    return dict(table)
+    return {key: [value] if keys.kinds[key] is list and type(value) is str else value for key, value in table.items()}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mezzotint import outside
-from mezzotint.compat.kit import reading
+from mezzotint.compat.kit import foreign, reading
 from mezzotint.compat.kit.reading import Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError, did_you_mean, find_closest
 from mezzotint.settings.reading import yaml_rules
@@ -31,6 +31,25 @@ _MAX_PROBLEMS = 50
 """In one object of a file; after that reading stops."""
 _KINDS: Mapping[str, Kind] = {".json": "JSON", ".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}
 _YAML_SWITCHES = {**dict.fromkeys(("yes", "on"), "true"), **dict.fromkeys(("no", "off"), "false")}
+_JSON_HINTS = {
+    "escape": "write a backslash twice",
+    "',' delimiter": "a comma is missing here, or at the end of the line before",
+    "property name": "look for a comma too many in this line and the one before",
+    "Expecting value": "write texts in double quotes, and no comma after the last value",
+    "Unterminated": "close the text with a double quote",
+}
+_TOML_HINTS = {
+    "'\\\\'": "write paths in single quotes",
+    "overwrite": "keep one",
+    "twice": "keep one",
+    "'\\n'": "a text is not closed; look at its quotes",
+    "Expected '\"'": "a text is not closed; look at its quotes",
+    'Expected "\'"': "a text is not closed; look at its quotes",
+    "Invalid value": "write texts in quotes, and true or false in lower case",
+    "Expected newline": "write one key = value a line, and texts in quotes",
+    "after a key": "write key = value",
+}
+"""What to do about an error, by a part of the library's message."""
 _TOML_TABLE = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?")
 _TOML_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 
@@ -77,6 +96,19 @@ def file_name(name: str) -> str:
     return re.split(r"[/\\]", name)[-1]
 
 
+def has_known_suffix(name: str) -> bool:
+    """Whether a word of a command is the name of a JSON, TOML or YAML file."""
+    return not name.startswith("-") and Path(name).suffix.lower() in _KINDS
+
+
+def describe(name: str) -> str:
+    """What a file is, see `foreign.describe_file`; why it cannot be read; "" if neither is known."""
+    try:
+        return foreign.describe_file(load(name).tree)
+    except RecipeError as error:
+        return error.message.removeprefix(f"{name} ")
+
+
 def read(name: str, flag: str, specs: Mapping[str, Spec], *, flatten: bool = False) -> Parsed:
     """The values of a file by key, with dots for nested keys. flag: the name in messages of the flag that names the
     file. flatten: as in `read_object`. Does not raise: `problems` has E1016 for unknown keys, E1017 for invalid values
@@ -84,10 +116,18 @@ def read(name: str, flag: str, specs: Mapping[str, Spec], *, flatten: bool = Fal
     try:
         file = load(name)
     except RecipeError as error:
-        return Parsed(problems=[Problem(flag, error.message, "", "E1017")])
-    if isinstance(file.tree, dict):
-        return read_object(file, specs, flatten=flatten)
-    return Parsed(problems=[Problem(flag, f'{name} is not a JSON object; write {{"key": value, …}}', "", "E1017")])
+        return Parsed(problems=[Problem(flag, error.message, "", "E1017")], is_unreadable=True)
+    message = ""
+    if flatten and file.kind != "TOML":
+        message = f"is {file.kind}, and the scripts read TOML"
+    elif not isinstance(file.tree, dict):
+        message = 'is not a JSON object; write {"key": value, …}'
+    parsed = Parsed() if message else read_object(file, specs, flatten=flatten)
+    if message or sum(problem.code == "E1016" for problem in parsed.problems) >= max(1, len(parsed.values)):
+        message = foreign.describe_file(file.tree, specs) or message
+    if not message:
+        return parsed
+    return Parsed(problems=[Problem(flag, f"{name} {message}", "", "E1017")], is_unreadable=True)
 
 
 def read_object(
@@ -117,7 +157,7 @@ def read_object(
         spec = specs.get(key)
         full, name = (*key_path, *inside), ".".join(map(str, (*prefix, *inside)))
         if spec is None:
-            parsed.problems.append(file.problem(full, "unknown key", _suggest_key(key, specs), "E1016", called=name))
+            parsed.problems.append(_unknown(file, full, key, specs, raw, called=name))
             continue
         if key in sections:
             message = f"is also given as {'.'.join(map(str, sections[key]))}"
@@ -127,6 +167,7 @@ def read_object(
         value, message = _value(spec, raw, file.kind)
         if message:
             parsed.problems.append(file.problem(full, message, code="E1017", called=name))
+            parsed.failed.add(key)
             continue
         parsed.values[key] = value
         if (line := file.line_near(full)) is not None:
@@ -145,6 +186,8 @@ def load(name: str) -> SettingsFile:
         raise _unreadable(f"{name} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise _unreadable(f"{name} cannot be read: it is not UTF-8") from None
+    if not text.strip():
+        raise _unreadable(f"{name} is empty")
     kind = _KINDS.get(Path(name).suffix.lower()) or _guess_kind(text)
     match kind:
         case "JSON":
@@ -184,7 +227,7 @@ def _parse_json(text: str, name: str) -> Any:
     try:
         tree = outside.parse_json(text, pairs=once)
     except json.JSONDecodeError as error:
-        hint = "; write a backslash twice" if "escape" in error.msg else ""
+        hint = next((f"; {hint}" for part, hint in _JSON_HINTS.items() if part in error.msg), "")
         raise _unreadable(f"{name} line {error.lineno} is not JSON ({error.msg}){hint}") from None
     except ValueError:
         raise _unreadable(f"{name} is not readable JSON") from None
@@ -202,8 +245,7 @@ def _parse_toml(text: str, name: str) -> dict[str, Any]:
         message, _, position = str(error).rpartition(" (at ")
         line = re.match(r"line (\d+)", position)
         number = int(line[1]) if line else text.rstrip("\n").count("\n") + 1
-        hint = "; write paths in single quotes" if "'\\'" in message else ""
-        hint = "; keep one" if "overwrite" in message or "twice" in message else hint
+        hint = next((f"; {hint}" for part, hint in _TOML_HINTS.items() if part in message), "")
         raise _unreadable(f"{name} line {number} is not TOML ({message}){hint}") from None
     except (RecursionError, ValueError):
         raise _unreadable(f"{name} is not readable TOML") from None
@@ -222,6 +264,8 @@ def _parse_yaml(text: str, name: str) -> yaml_rules.Document:
         raise _unreadable(f"{name} is not YAML: {message}")
     first = problems[0]
     key = "" if first.where == "file" else f", {first.where}"
+    if first.message.startswith("the top of a recipe"):
+        raise _unreadable(f"{name} line {first.line or 1} is not key: value")
     rest = f" ({len(problems) - 1} more problems)" if len(problems) > 1 else ""
     remedy = f"; {first.remedy}" if first.remedy else ""
     raise _unreadable(f"{name} line {first.line or 1}{key}: {first.message.replace(' in recipes', '')}{remedy}{rest}")
@@ -295,10 +339,21 @@ def _flat_entries(tree: Mapping[str, Any], specs: Mapping[str, Spec], prefix: tu
             yield inside, raw
 
 
-def _suggest_key(key: str, specs: Mapping[str, Spec]) -> str:
-    """A remedy for an unknown key: the nearest key of the same level, or of the whole file."""
+def _unknown(
+    file: SettingsFile, key_path: KeyPath, key: str, specs: Mapping[str, Spec], raw: Any, *, called: str
+) -> Problem:
+    """The problem of a key that is none of `specs`, or that is a level of them and has no keys."""
     if any(flag.startswith(f"{key}.") for flag in specs):
-        return 'write { "key": value }'
+        remedy = 'write { "key": value }' if file.kind == "JSON" else "write its keys below it"
+        return file.problem(key_path, f"must have keys, got {_describe(raw)}", remedy, "E1017", called=called)
+    return file.problem(key_path, "unknown key", _suggest_key(key, specs), "E1016", called=called)
+
+
+def _suggest_key(key: str, specs: Mapping[str, Spec]) -> str:
+    """A remedy for an unknown key: whose it is, the nearest key of the same level, or of the whole file."""
+    theirs = foreign.suggest(key, specs) or foreign.suggest(key.rpartition(".")[2], specs)
+    if theirs:
+        return theirs
     home, _, last = key.rpartition(".")
     siblings = {flag.rpartition(".")[2]: flag for flag in specs if flag.rpartition(".")[0] == home}
     inside = f"{home}." if home else ""

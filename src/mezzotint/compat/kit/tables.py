@@ -57,6 +57,7 @@ def _read_object(
     contents = setting_files.read_object(file, {one.flag: one for one in table.rows}, at, called=called)
     parsed.problems += contents.problems
     parsed.values |= {start + key: value for key, value in contents.values.items()}
+    parsed.failed |= {start + key for key in contents.failed}
     parsed.lines |= {start + key: line for key, line in contents.lines.items()}
     rows = [replace(one, flag=start + one.flag) for one in table.rows]
     files |= {one.flag: file.name for one in rows}

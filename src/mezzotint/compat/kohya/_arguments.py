@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mezzotint.compat.kit.dialect import ignored, row, waits
 
-_BLOCKS = "ranks by block"
 _KINDS = "ranks by kind of layer"
 _LYCORIS = "of lycoris.kohya"
 
@@ -19,8 +18,10 @@ NETWORK = (
         "loraplus_lr_ratio", "loraplus_unet_lr_ratio", "loraplus_text_encoder_lr_ratio")),
     waits("rank_dropout", "0", "rank and module dropout", "ranks are left out with this chance"),
     waits("module_dropout", "0", "rank and module dropout", "layers are left out with this chance"),
-    *(waits(name, str, _BLOCKS, "numbers of 25 blocks") for name in (
-        "block_dims", "block_alphas", "conv_block_dims", "conv_block_alphas")),
+    *(row(name, str, "model.adapter.rank_pattern optim.part_lr", "ranks of the blocks of a U-Net, 0 for no adapter")
+      for name in ("block_dims", "conv_block_dims")),
+    *(row(name, str, "model.adapter.alpha_pattern", "alphas of the blocks of a U-Net") for name in (
+        "block_alphas", "conv_block_alphas")),
     *(row(name, str, "optim.part_lr", "factors of the rates of blocks of a U-Net, 0 for no adapter") for name in (
         "down_lr_weight", "mid_lr_weight", "up_lr_weight")),
     row("block_lr_zero_threshold", 0.0, "optim.part_lr", "factors up to this are 0"),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from mezzotint.compat.kit.dialect import bucket_step
+from mezzotint.compat.kit.derived import bucket_step
 from mezzotint.settings.sections.buckets import BucketSettings, has_too_many_sizes
 
 _CELL = 8

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mezzotint.compat.kit import setting_files
+from mezzotint.compat.kit import foreign, setting_files
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.reading import Form, Spec, Value
 from mezzotint.compat.kit.setting_files import SettingsFile
@@ -139,8 +139,9 @@ def read_dataset_file(draft: Draft, script: Script) -> DatasetFile:
         file = setting_files.load(draft.text("dataset_config"))
     except RecipeError as error:
         return DatasetFile(problems=[Problem(flag, error.message, "", "E1017")])
-    if file.kind == "YAML" or not isinstance(file.tree, dict):
-        message = f"{file.name} must be a TOML file with [[datasets]]"
+    message = foreign.describe_file(file.tree, {*GENERAL, *SUBSET, "datasets", "subsets"})
+    if message or file.kind == "YAML" or not isinstance(file.tree, dict):
+        message = f"{file.name} {message}" if message else f"{file.name} must be a TOML file with [[datasets]]"
         return DatasetFile(problems=[Problem(flag, message, "", "E1017")])
     if isinstance(file.tree.get("datasets"), dict):  # [[datasets.subsets]] alone, as published examples have it
         file = replace(file, tree={**file.tree, "datasets": [file.tree["datasets"]]})

@@ -3,13 +3,14 @@ the command that the GUI would start. A TOML file of options stands for --config
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mezzotint.compat.kit import reading, setting_files
+from mezzotint.compat.kit import foreign, reading, setting_files
 from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.compat.kit.reading import Spec
 from mezzotint.compat.kit.setting_files import SettingsFile
@@ -19,6 +20,7 @@ from mezzotint.compat.kohya._scripts import SCRIPTS, Script
 from mezzotint.errors import Problem, RecipeError, did_you_mean
 
 _SPECS: Mapping[str, Spec] = {row.flag: row for row in ROWS}
+_KNOWN = frozenset((*_SPECS, *keys.RENAMED, *keys.FAMILY_RENAMED, *keys.ELSEWHERE, *keys.ONLY_GUI))
 _OFF = (None, "", False, 0, 0.0, "0", "0.0", "False", "false")
 
 
@@ -35,10 +37,11 @@ def expand_gui_file(arguments: Sequence[str]) -> ParsedCommand | None:
     try:
         file = setting_files.load(name)
     except RecipeError as error:
-        raise _refusal([Problem(name, error.message, "", "E1017")]) from None
-    if not isinstance(file.tree, dict):
-        remedy = "save it in the GUI's Configuration"
-        raise _refusal([Problem(name, "is not a settings file of the GUI", remedy, "E1017")])
+        raise _refusal([Problem(name, error.message.removeprefix(f"{name} "), "", "E1017")]) from None
+    message = foreign.describe_file(file.tree, _KNOWN)
+    if message or not isinstance(file.tree, dict):
+        remedy = "" if message else "save it in the GUI's Configuration"
+        raise _refusal([Problem(name, message or "is not a settings file of the GUI", remedy, "E1017")])
     translator = _Translator(file, file.tree)
     command = translator.command(name, rest)
     if translator.problems:
@@ -93,10 +96,9 @@ class _Translator:
 
     def _add_plain(self, script: Script) -> None:
         """Adds the keys that are options, under their own or another name, and refuses unknown ones."""
-        known = {*_SPECS, *keys.RENAMED, *keys.FAMILY_RENAMED, *keys.ELSEWHERE, *keys.ONLY_GUI}
         for key, value in self.tree.items():
-            if key not in known:
-                remedy = did_you_mean(key, known, "the GUI has no such key")
+            if key not in _KNOWN:
+                remedy = foreign.suggest(key, _SPECS) or did_you_mean(key, _KNOWN, "the GUI has no such key")
                 self.problems.append(self.file.problem((key,), "unknown key", remedy, "E1016"))
                 continue
             if key in keys.ELSEWHERE or key in keys.ONLY_GUI:
@@ -181,10 +183,11 @@ class _Translator:
             self.problems.append(self.file.problem(("additional_parameters",), message, code="E1017"))
 
     def _add_adapter(self) -> None:
-        kind = str(self.tree.get("LoRA_type"))
-        if kind not in keys.ADAPTERS:
-            remedy = did_you_mean(kind, keys.ADAPTERS, f"known are {', '.join(keys.ADAPTERS)}")
-            self.problems.append(self.file.problem(("LoRA_type",), f"there is no {kind}", remedy, "E1017"))
+        kind = self.tree["LoRA_type"]
+        if not isinstance(kind, str) or kind not in keys.ADAPTERS:
+            remedy = did_you_mean(str(kind), keys.ADAPTERS, f"known are {', '.join(keys.ADAPTERS)}")
+            message = f"there is no {kind}" if isinstance(kind, str) else f"must be a text, got {json.dumps(kind)}"
+            self.problems.append(self.file.problem(("LoRA_type",), message, remedy, "E1017"))
             return
         module, fixed, always, optional = keys.ADAPTERS[kind]
         self._add("network_module", module, "LoRA_type")

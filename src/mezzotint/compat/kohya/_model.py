@@ -9,7 +9,7 @@ from typing import Any
 from mezzotint.compat.kit.caption_templates import SENTENCES
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.key_values import read_arguments
-from mezzotint.compat.kohya import _block_rates
+from mezzotint.compat.kohya import _block_ranks, _block_rates
 from mezzotint.compat.kohya._arguments import LYCORIS, NETWORK
 from mezzotint.compat.kohya._layers import INDICES, KINDS, choose_layers
 from mezzotint.compat.kohya._rows import has_option
@@ -70,6 +70,8 @@ def set_model(draft: Draft, script: Script) -> None:
     weights = [name for name in _block_rates.ARGUMENTS if arguments.get(name) is not None]
     if weights:
         _set_block_weights(draft, script, rates, arguments, weights[0])
+    if _block_ranks.is_given(arguments):
+        _set_block_ranks(draft, script, rates, arguments)
 
 
 def _set_files(draft: Draft, script: Script) -> None:
@@ -233,10 +235,33 @@ def _set_block_weights(
         script.family,
         [weight * usual for weight in weights],
         usual,
-        only_attention=arguments["conv_dim"] is None and not draft.text("network_weights"),
+        only_attention=not _block_ranks.has_convolutions(arguments) and not draft.text("network_weights"),
     )
     for key, rate in by_pattern.items():
         draft.set_entry("optim.part_lr", key, rate, "network_args")
+
+
+def _set_block_ranks(draft: Draft, script: Script, rates: dict[str, float], arguments: dict[str, Any]) -> None:
+    """Sets the ranks and alphas of the denoiser's blocks. Blocks of rank 0 get no adapter."""
+    name = next(name for name in _block_ranks.ARGUMENTS if arguments[name] is not None)
+    if script.is_flow:
+        draft.refuse("network_args", f"{name} is for another model than {script.name}.py trains", "leave it out")
+    elif "denoiser" not in rates:
+        draft.note("network_args", f"{name} has no effect without an adapter of the U-Net")
+    elif not _block_ranks.is_active(arguments):
+        draft.note("network_args", f"{name} has no effect without block_dims, as in the scripts")
+    elif not draft.text("network_weights"):
+        rank = draft.integer("network_dim") if draft.values["network_dim"] else 4
+        try:
+            patterns = _block_ranks.choose(script.family, arguments, rank, draft.number("network_alpha"))
+        except ValueError as error:
+            draft.refuse("network_args", str(error), code="E1017")
+            return
+        for setting, values in (("rank_pattern", patterns.ranks), ("alpha_pattern", patterns.alphas)):
+            for pattern, value in values.items():
+                draft.set_entry(f"model.adapter.{setting}", f"denoiser/{pattern}", value, "network_args")
+        for pattern in patterns.without:
+            draft.set_entry("optim.part_lr", f"~denoiser/{pattern}", 0.0, "network_args")
 
 
 def _flags(draft: Draft, flag: str) -> tuple[str, ...]:
@@ -316,11 +341,13 @@ def _set_layers(draft: Draft, script: Script, parts: list[str], arguments: dict[
         message = f"preset={preset} needs adapters of chosen blocks, which Mezzotint does not have yet"
         draft.refuse("network_args", message, "use full" if script.is_flow else f"use {', '.join(PRESETS)}")
         return
-    has_convolutions = not script.is_flow and (preset == "full" or (not preset and arguments["conv_dim"] is not None))
+    has_convolutions = not script.is_flow and (
+        preset == "full" or (not preset and _block_ranks.has_convolutions(arguments))
+    )
     chosen = [] if is_lycoris or "denoiser" not in parts else _choose_layers(draft, script, arguments)
     targets = list_targets(script, parts, preset, has_convolutions=has_convolutions, chosen=chosen)
     draft.set("model.adapter.targets", targets, "network_args", *_flags_of_parts(script))
-    if has_convolutions and "denoiser" in parts:
+    if has_convolutions and "denoiser" in parts and not _block_ranks.is_active(arguments):
         _set_convolutions(draft, arguments, is_lycoris=is_lycoris)
     if script.is_flow and not arguments.get("split_qkv"):
         text = "queries, keys and values have an adapter each, as with split_qkv=True; in the script, they share one"

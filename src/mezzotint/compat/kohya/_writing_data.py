@@ -79,6 +79,8 @@ def _list_sets(recipe: Recipe) -> list[ImageSet]:
     data = recipe.data
     if data.path is None and not data.sets:
         raise RecipeError("the recipe has no data set; write data.path=FOLDER", code="E1026")
+    if data.condition_names:
+        raise RecipeError("kohya trains from text alone, and the recipe has data.conditions", code="E1026")
     if data.format not in ("image-folder", "kohya", "kohya-subsets"):
         message = f"kohya reads folders of images, and the recipe has data.format={data.format}"
         raise RecipeError(message, code="E1026")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mezzotint.compat.kit.dialect import Dialect, Draft
 from mezzotint.compat.kohya import _command, _datasets, _model, _objective, _optim, _prompts, _run
+from mezzotint.compat.kohya._dataset_file import GENERAL, SUBSET
 from mezzotint.compat.kohya._rows import ROWS, has_option
 from mezzotint.compat.kohya._scripts import OTHER_SCRIPTS, SCRIPTS, Script
 from mezzotint.compat.kohya._writing import WRITING
@@ -51,6 +52,14 @@ DIALECT = Dialect(
     scripts=tuple(f"{name}.py" for name in SCRIPTS),
     other_scripts=OTHER_SCRIPTS,
     config="config_file",
+    other_keys=(*GENERAL, *SUBSET, "datasets", "subsets"),
+    marks={
+        ("pretrained_model_name_or_path", "output_dir", "max_resolution"): "is a settings file of the kohya_ss GUI, "
+        "for --as kohya without another option",
+        ("pretrained_model_name_or_path", "output_dir"): "is a file of options of sd-scripts, for --as kohya "
+        "with --config_file",
+        ("datasets", "subsets"): "is a data set file of sd-scripts, for --as kohya with --dataset_config",
+    },
     flat_config=True,
     expand=_command.parse_command,
     write=WRITING,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mezzotint.compat.kit.dialect import Draft, bucket_step
+from mezzotint.compat.kit.derived import bucket_step
+from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.mindone._config import Config, Node, as_list, ignored, params
 
 DATA = {

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mezzotint.compat.kit.dialect import Draft, explain_divisor
+from mezzotint.compat.kit.derived import explain_divisor
+from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.mindone._config import Config, Node, params
 
 OPTIM = params(base_learning_rate=1e-6, optimizer_config=dict, scheduler_config=dict)

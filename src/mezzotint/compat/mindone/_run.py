@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mezzotint.compat.kit.dialect import Draft, run_name
+from mezzotint.compat.kit.derived import run_name
+from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.mindone._config import Config, Node
 from mezzotint.settings.sections.sample import SDXL_SIZES
 

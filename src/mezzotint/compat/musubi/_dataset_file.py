@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mezzotint.compat.kit import setting_files
+from mezzotint.compat.kit import foreign, setting_files
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.reading import Form, Spec, Value
 from mezzotint.compat.kit.setting_files import SettingsFile
@@ -51,7 +51,8 @@ GENERAL: Mapping[str, Spec] = {
 SOURCES = ("image_directory", "image_jsonl_file", "video_directory", "video_jsonl_file")
 """Keys of which a data set has one."""
 _OF_IMAGES = {
-    **_specs("text", "control_resolution qwen_image_edit_control_resolution fp_1f_clean_indices", from_json=_anything),
+    **_specs("text", "fp_1f_clean_indices", from_json=_anything),
+    **_specs("numbers", "control_resolution qwen_image_edit_control_resolution", from_json=_resolution),
     **_specs("switch", "multiple_target no_resize_control fp_1f_no_post flux_kontext_no_resize_control "
              "qwen_image_edit_no_resize_control"),
     **_specs("whole", "fp_1f_target_index"),
@@ -138,8 +139,10 @@ def read_dataset_file(draft: Draft) -> SetsFile | None:
     except RecipeError as error:
         draft.refuse(flag, error.message, code="E1017")
         return None
-    if file.kind == "YAML" or not isinstance(file.tree, dict):
-        draft.refuse(flag, f"{file.name} must be a TOML file with [[datasets]]", code="E1017")
+    message = foreign.describe_file(file.tree, {*DATASET, "datasets"})
+    if message or file.kind == "YAML" or not isinstance(file.tree, dict):
+        message = f"{file.name} {message}" if message else f"{file.name} must be a TOML file with [[datasets]]"
+        draft.refuse(flag, message, code="E1017")
         return None
     contents = SetsFile(file)
     for key in file.tree:

@@ -6,14 +6,17 @@ import math
 from pathlib import Path
 from typing import Any
 
-from mezzotint.compat.kit.dialect import Draft, bucket_step
+from mezzotint import outside
+from mezzotint.compat.kit.derived import bucket_step
+from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.musubi._dataset_file import SetsFile, TrainingSet, read_dataset_file
-from mezzotint.compat.musubi._rows_model import LAYERED
+from mezzotint.compat.musubi._rows_model import EDITING, FUN_CONTROL, LAYERED
 from mezzotint.compat.musubi._scripts import TrainingScript
 
 BOUNDS = "bucket bounds and no upscaling"
 EXTENSION = "caption extension"
-CONDITIONS = "condition images"
+COLUMNS = "condition images in columns of metadata files"
+AREA = "sizes of condition images apart from those of the samples"
 BOTH = "images and clips in one run"
 LENGTHS = "clips of different lengths"
 PIECES = "several pieces of each clip"
@@ -21,15 +24,19 @@ WHOLE = "whole clips of any length"
 RATES = "frame rates of single data sets"
 FILES = "metadata files of any name"
 FORMATS = "data sets of several formats"
+SOME = "data sets with and without condition images in one run"
 """Features that keys wait for."""
 
 _CELL = 16
 """Sides in pixels are multiples of it."""
 _WAN_FPS = 16.0
-_CONDITIONED = (
-    "control_directory", "control_resolution", "no_resize_control", "flux_kontext_no_resize_control",
-    "qwen_image_edit_no_resize_control", "qwen_image_edit_control_resolution",
-)  # fmt: skip
+_LINE = 100_000
+_WHOLE = ("no_resize_control", "flux_kontext_no_resize_control", "qwen_image_edit_no_resize_control")
+_SIZED = ("control_resolution", "qwen_image_edit_control_resolution")
+_CONDITIONED = ("control_directory", *_WHOLE, *_SIZED)
+_TAKING = ("flux", "flux2")
+"""Families with control images; those of others wait for a feature, or there are none."""
+_AWAITED = {"qwen-image": EDITING, "wan": FUN_CONTROL}
 _OF_FRAMEPACK = ("fp_latent_window_size", "fp_1f_clean_indices", "fp_1f_target_index", "fp_1f_no_post")
 _READ_EXTENSIONS = (".txt", ".caption")
 
@@ -39,9 +46,11 @@ def set_data(draft: Draft, script: TrainingScript) -> None:
     contents = read_dataset_file(draft)
     if contents is None:
         return
-    entries = [_read_set(draft, contents, one) for one in contents.sets]
+    entries = [_read_set(draft, script, contents, one) for one in contents.sets]
     if contents.sets:
         _set_format(draft, script, contents)
+    if len({"conditions" in entry for entry in entries}) > 1 and not contents.problems:
+        contents.add_awaited(contents.sets[-1], "control_directory", SOME, "write it in all data sets or in none")
     draft.problems += contents.problems
     if not contents.problems:
         _set_sets(draft, contents, entries)
@@ -49,11 +58,8 @@ def set_data(draft: Draft, script: TrainingScript) -> None:
     draft.set_all({f"data.{path}": value for path, value in shared.items()}, "dataset_config")
 
 
-def _read_set(draft: Draft, contents: SetsFile, one: TrainingSet) -> dict[str, Any]:
+def _read_set(draft: Draft, script: TrainingScript, contents: SetsFile, one: TrainingSet) -> dict[str, Any]:
     """The settings of a data set, by path below an entry of `data.sets`."""
-    for key in _CONDITIONED:
-        if one.values.get(key):
-            contents.add_awaited(one, key, CONDITIONS)
     if one.is_on("multiple_target"):
         contents.add_awaited(one, "multiple_target", LAYERED)
     if one.is_on("bucket_no_upscale") and one.is_on("enable_bucket"):
@@ -70,6 +76,7 @@ def _read_set(draft: Draft, contents: SetsFile, one: TrainingSet) -> dict[str, A
         "repeats": float(one.integer("num_repeats")),
         "batch_size": one.integer("batch_size") * draft.launched.processes,
         **_sizes(draft, contents, one),
+        **_read_conditions(draft, script, contents, one),
     }
 
 
@@ -87,6 +94,58 @@ def _path(contents: SetsFile, one: TrainingSet) -> str:
     if Path(written).name != "metadata.jsonl":
         contents.add_awaited(one, one.source, FILES, "name it metadata.jsonl, in the folder of the files that it names")
     return str(Path(written).parent)
+
+
+# --- control images -------------------------------------------------------------------------------------------------
+
+
+def _read_conditions(
+    draft: Draft, script: TrainingScript, contents: SetsFile, one: TrainingSet
+) -> dict[str, dict[str, Any]]:
+    """The condition images of a data set."""
+    keys = [key for key in _CONDITIONED if one.values.get(key)]
+    if script.family not in _TAKING:
+        for key in keys:
+            if script.family in _AWAITED:
+                contents.add_awaited(one, key, _AWAITED[script.family])
+            else:
+                message = f"is for models that edit; {script.name}.py trains from text alone"
+                contents.add(one.sources[key], message, "leave it out")
+        return {}
+    if one.source == "image_jsonl_file" and (script.family == "flux" or _has_column(one)):
+        remedy = "write image_directory and control_directory"
+        contents.add_awaited(one, one.source, COLUMNS, remedy)
+        return {}
+    if "control_directory" not in keys:
+        if script.family == "flux":
+            message = f"has no control_directory, and {script.name}.py trains a model that edits images"
+            contents.add(one.key_path, message, "write the folder of the images before the edits")
+        return {}
+    align = {"align": "own"} if _keeps_shape(draft, contents, one) else {}
+    return {"conditions": {"source": {"folder": one.text("control_directory"), **align}}}
+
+
+def _keeps_shape(draft: Draft, contents: SetsFile, one: TrainingSet) -> bool:
+    """Whether control images keep their shape, instead of that of their samples."""
+    area = math.prod(one.numbers("resolution"))
+    sized = [key for key in _SIZED if one.values.get(key)]
+    whole = [key for key in _WHOLE if one.is_on(key)]
+    for key in sized if not whole else ():
+        if math.prod(one.numbers(key)) != area:
+            contents.add_awaited(one, key, AREA, "write that of the samples, or leave it out")
+    if whole:
+        text = "control images have about the area of resolution; in the scripts, their own"
+        draft.note("dataset_config", f"{contents.file.where(one.sources[whole[0]])}: {text}")
+    return bool(sized or whole)
+
+
+def _has_column(one: TrainingSet) -> bool:
+    """Whether the first line of a metadata file names a control image."""
+    try:
+        with outside.open_plain(Path(one.text(one.source)).expanduser()) as file:
+            return b'"control_path' in file.readline(_LINE)
+    except OSError:
+        return False
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------

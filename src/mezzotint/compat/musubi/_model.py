@@ -22,8 +22,12 @@ LAYERS = {
     "wan": ("blocks.*",),
     "qwen-image": ("transformer_blocks.*",),
     "z-image": ("layers.*.attention.*", "layers.*.feed_forward.*"),
+    "flux": (
+        "transformer_blocks.*.attn.*", "transformer_blocks.*.ff*", "single_transformer_blocks.*.attn.*",
+        "single_transformer_blocks.*.proj_*",
+    ),
     "flux2": ("transformer_blocks.*", "single_transformer_blocks.*"),
-}
+}  # fmt: skip
 """The layers of the transformer that get an adapter, by family."""
 _KINDS = {"networks.loha": "loha", "networks.lokr": "lokr"}
 _TASKS = ("t2v-14B", "t2v-1.3B", "t2i-14B", "t2v-A14B")
@@ -45,6 +49,8 @@ _CONFIGURATIONS = {
     },
 }  # fmt: skip
 """Hub ids of models in diffusers' layout, by family and version."""
+_ENCODERS = {"wan": ("t5",), "flux": ("text_encoder1", "text_encoder2")}
+"""Options of the files of text encoders, by family; `text_encoder` of others."""
 _DISTILLED = ("klein-4b", "klein-9b")
 BOUNDARY = 875
 """The timestep between the two denoisers of Wan 2.2 A14B."""
@@ -57,7 +63,9 @@ def set_model(draft: Draft, script: TrainingScript) -> None:
     if not model:
         draft.refuse("dit", "is missing; it names the model to start from", code="E1017")
     draft.set("model.path", model or "model", "dit")
-    if Path(model).suffix in (".safetensors", ".sft", ".pth"):
+    if script.family == "flux":
+        draft.set("model.task", "edit", "script")
+    elif Path(model).suffix in (".safetensors", ".sft", ".pth"):
         _set_configurations(draft, script, model)
     _set_other_files(draft, script)
     if has_option(script, "model_version"):
@@ -90,19 +98,19 @@ def _is_turbo(model: str) -> bool:
 
 
 def _set_other_files(draft: Draft, script: TrainingScript) -> None:
-    """Sets the autoencoder and the text encoder."""
+    """Sets the autoencoder and the text encoders."""
     if draft.text("vae"):
         if script.family == "flux2" and Path(draft.text("vae")).suffix:
             draft.note("vae", "the autoencoder of the model's folder is used; the names in FLUX.2's file are not read")
         else:
             draft.set("model.vae", draft.text("vae"), "vae")
-    flag = "t5" if script.family == "wan" else "text_encoder"
-    if draft.text(flag):
-        if Path(draft.text(flag)).suffix == ".pth":
-            text = "the text encoder of the model's folder is used; a .pth file has other names of tensors"
-            draft.note(flag, f"{text}, and umt5_xxl_fp16.safetensors is read")
-        else:
-            draft.set("model.over", [draft.text(flag)], flag)
+    flags = [flag for flag in _ENCODERS.get(script.family, ("text_encoder",)) if draft.text(flag)]
+    for flag in [flag for flag in flags if Path(draft.text(flag)).suffix == ".pth"]:
+        flags.remove(flag)
+        text = "the text encoder of the model's folder is used; a .pth file has other names of tensors"
+        draft.note(flag, f"{text}, and umt5_xxl_fp16.safetensors is read")
+    if flags:
+        draft.set("model.over", [draft.text(flag) for flag in flags], *flags)
 
 
 def _check_version(draft: Draft, script: TrainingScript) -> None:

@@ -6,8 +6,8 @@ from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.musubi._scripts import TrainingScript
 
 _MIXED = "mixed noise densities"
-_BY_SIZE = {"flux2_shift": "flux2", "qwen_shift": "qwen-image", "flux_shift": "z-image"}
-"""Shifts by the number of tokens, and the family whose rule in Mezzotint is the same."""
+_BY_SIZE = {"flux2_shift": ("flux2",), "qwen_shift": ("qwen-image",), "flux_shift": ("z-image", "flux")}
+"""Shifts by the number of tokens, and the families whose rule in Mezzotint is the same."""
 _OTHERS_SHIFT = "shifts by the rule of another model"
 _RESCALED = "noise levels rescaled to a range after their shift"
 _OF_OTHERS = {"ideogram4_shift": "Ideogram 4", "krea2_shift": "Krea 2"}
@@ -55,7 +55,7 @@ def _set_levels(draft: Draft, script: TrainingScript, sampling: str) -> float | 
         remedy = "use shift with --discrete_flow_shift"
         draft.refuse(flag, f"{sampling} is for {_OF_OTHERS[sampling]}, which Mezzotint does not have", remedy)
     elif sampling in _BY_SIZE:
-        if _BY_SIZE[sampling] != script.family:
+        if script.family not in _BY_SIZE[sampling]:
             message = f"{sampling} in {script.name}.py needs {_OTHERS_SHIFT}, which Mezzotint does not have yet"
             draft.refuse(flag, message, "use shift with --discrete_flow_shift")
         shift = "resolution"

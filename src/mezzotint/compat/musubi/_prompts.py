@@ -9,17 +9,20 @@ from mezzotint.compat.kit.sample_prompts import Common, PromptKeys, SamplePrompt
 from mezzotint.compat.musubi._scripts import TrainingScript
 
 _SIDE, _STEPS, _CELL = 256, 20, 8
-_TEXTS = ("image_path", "end_image_path", "control_video_path", "control_image_path", "one_frame")
+_TEXTS = ("image_path", "end_image_path", "control_video_path", "one_frame")
+_CONTROL = "control_image_path"
+_EDITING = ("flux", "flux2")
+"""Families whose previews have control images."""
 KEYS = PromptKeys(
     options={
         "w": "width", "h": "height", "f": "frame_count", "d": "seed", "s": "sample_steps", "g": "guidance_scale",
         "fs": "discrete_flow_shift", "l": "cfg_scale", "n": "negative_prompt", "i": "image_path",
-        "ei": "end_image_path", "cn": "control_video_path", "ci": "control_image_path", "of": "one_frame",
+        "ei": "end_image_path", "cn": "control_video_path", "ci": _CONTROL, "of": "one_frame",
     },
     kinds={
         "prompt": str, "negative_prompt": str, "width": int, "height": int, "frame_count": int, "seed": int,
         "sample_steps": int, "guidance_scale": float, "discrete_flow_shift": float, "cfg_scale": float,
-        **dict.fromkeys(_TEXTS, str),
+        _CONTROL: list, **dict.fromkeys(_TEXTS, str),
     },
 )  # fmt: skip
 """The options after a prompt, and the keys of .toml and .json files."""
@@ -28,8 +31,11 @@ _UNUSED = {
     **dict.fromkeys(_TEXTS, "condition images"),
 }  # fmt: skip
 """Keys that previews do not use."""
-_GUIDANCE: Mapping[str, float] = {"wan": 5.0, "qwen-image": 4.0, "z-image": 4.0, "flux2": 4.0}
-"""Scales of prompts that have none."""
+_GUIDANCE: Mapping[str, tuple[str, float]] = {
+    "wan": ("cfg_scale", 5.0), "qwen-image": ("cfg_scale", 4.0), "z-image": ("cfg_scale", 4.0),
+    "flux": ("guidance_scale", 2.5), "flux2": ("cfg_scale", 4.0),
+}  # fmt: skip
+"""The key of a prompt's scale, and the scale of prompts that have none."""
 
 
 def set_previews(draft: Draft, script: TrainingScript) -> None:
@@ -40,21 +46,24 @@ def set_previews(draft: Draft, script: TrainingScript) -> None:
     prompts = read_prompts(draft, flag, KEYS)
     if not prompts:
         return
-    for key, words in _UNUSED.items():
-        if any(key in prompt.options for prompt in prompts):
+    own = {_CONTROL} if script.family in _EDITING else set()
+    for key, words in {**_UNUSED, _CONTROL: "condition images"}.items():
+        if key not in {*own, _GUIDANCE[script.family][0]} and any(key in prompt.options for prompt in prompts):
             draft.note(flag, f"{words} ({key}) have no effect on previews")
     draft.set("sample.prompts", [prompt.text for prompt in prompts], flag)
     _set_common(draft, script, prompts)
+    if script.family in _EDITING:
+        _set_images(draft, script, prompts)
 
 
 def _set_common(draft: Draft, script: TrainingScript, prompts: list[SamplePrompt]) -> None:
     """Sets what all prompts have in common."""
-    flag = "sample_prompts"
+    flag, (scale, usual) = "sample_prompts", _GUIDANCE[script.family]
     values: dict[str, Common] = {
         "sample.size": ("sizes", _size),
         "sample.seed": ("seeds", lambda one: one.options.get("seed", -1)),
         "sample.steps": ("steps", lambda one: one.options.get("sample_steps", _STEPS)),
-        "sample.guidance": ("scales", lambda one: [one.options.get("cfg_scale", _GUIDANCE[script.family])]),
+        "sample.guidance": ("scales", lambda one: [one.options.get(scale, usual)]),
     }
     if any(one.options.get("negative_prompt") for one in prompts):
         texts = ("negative prompts", lambda one: one.options.get("negative_prompt", ""))
@@ -62,6 +71,23 @@ def _set_common(draft: Draft, script: TrainingScript, prompts: list[SamplePrompt
     if script.family == "wan":
         values["sample.clip.frames"] = ("lengths", lambda one: (one.options.get("frame_count", 1) - 1) // 4 * 4 + 1)
     set_common(draft, flag, prompts, values)
+
+
+def _set_images(draft: Draft, script: TrainingScript, prompts: list[SamplePrompt]) -> None:
+    """Sets the control images of previews."""
+    flag, files = "sample_prompts", [list(prompt.options.get(_CONTROL, ())) for prompt in prompts]
+    if script.family == "flux":  # the script uses the first
+        files = [every[:1] for every in files]
+        if not all(files):
+            message = f"has a prompt without --ci, and {script.name}.py trains a model that edits images"
+            draft.refuse(flag, message, "write --ci FILE after each prompt", "E1017")
+            return
+    if len({len(every) for every in files}) > 1:
+        draft.refuse_until("previews with and without control images", flag, "write as many --ci after each prompt")
+        return
+    for index, every in enumerate(zip(*files, strict=True)):
+        value = every[0] if len(set(every)) == 1 else list(every)
+        draft.set(f"sample.conditions.source{f'_{index + 1}' if index else ''}", value, flag)
 
 
 def _size(prompt: SamplePrompt) -> list[int]:

@@ -12,6 +12,8 @@ _GROUPS = (
     ("all", of_model.METADATA),
     ("qwen-image z-image flux2", of_model.READING),
     ("wan", of_model.WAN),
+    ("wan flux", of_model.T5),
+    ("flux", of_model.KONTEXT),
     ("qwen-image", of_model.QWEN),
     ("z-image", of_model.Z_IMAGE),
     ("flux2", of_model.FLUX_2),

@@ -32,7 +32,7 @@ MODEL = (
         "folder, for its configurations and tokenizer"),
     row("vae", str, "model.vae", "the file of the autoencoder; of FLUX.2, that of the model's folder is used"),
     row("vae_dtype", str, "run.vae_dtype", "float32, bfloat16 or float16"),
-    ignored("guidance_scale", 1.0, "the supported models take no guidance in training"),
+    ignored("guidance_scale", 1.0, "it has no effect in training; FLUX.1 Kontext gets 1"),
     ignored("sdpa", False, _ATTENTION),
     ignored("xformers", False, _ATTENTION),
     ignored("flash_attn", False, _ATTENTION),
@@ -92,7 +92,6 @@ WAN = (
         "t2v-14B", "t2v-1.3B", "i2v-14B", "t2i-14B", "flf2v-14B", "t2v-1.3B-FC", "t2v-14B-FC", "i2v-14B-FC", "i2v-A14B",
         "t2v-A14B")),
     row("t5", str, "model.over", "the file of the text encoder; of a .pth file, that of the model's folder is used"),
-    ignored("fp8_t5", False, _ENCODERS),
     waits("clip", str, IMAGE_TO_VIDEO, "the file of the image encoder"),
     waits("dit_high_noise", str, ONE_ADAPTER, "the file of the second transformer, trained with the same adapter"),
     ignored("offload_inactive_dit", False, _TWO),
@@ -100,6 +99,11 @@ WAN = (
     ignored("force_v2_1_time_embedding", False, "it saves memory only"),
     ignored("vae_cache_cpu", False, "it saves memory only"),
     waits("one_frame", False, ONE_FRAME, "images by one-frame inference"),
+)
+T5 = (ignored("fp8_t5", False, _ENCODERS),)
+KONTEXT = (
+    row("text_encoder1", str, "model.over", "the file of T5"),
+    row("text_encoder2", str, "model.over", "the file of CLIP"),
 )
 QWEN = (
     waits("edit", False, EDITING, "an old name of --model_version=edit"),

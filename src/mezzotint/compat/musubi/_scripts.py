@@ -12,7 +12,7 @@ class TrainingScript:
     weights. network: the module of its LoRA."""
 
     name: str
-    family: Literal["wan", "qwen-image", "z-image", "flux2"]
+    family: Literal["wan", "qwen-image", "z-image", "flux", "flux2"]
     method: Literal["adapter", "weights"]
     network: str = ""
 
@@ -30,16 +30,17 @@ SCRIPTS = {
         TrainingScript("qwen_image_train", "qwen-image", "weights"),
         TrainingScript("zimage_train_network", "z-image", "adapter", "networks.lora_zimage"),
         TrainingScript("zimage_train", "z-image", "weights"),
+        TrainingScript("flux_kontext_train_network", "flux", "adapter", "networks.lora_flux"),
         TrainingScript("flux_2_train_network", "flux2", "adapter", "networks.lora_flux_2"),
     )
 }
 """The supported scripts, by name."""
 
 _MODELS = {
-    "flux_kontext": "FLUX.1 Kontext", "fpack": "FramePack", "hidream_o1": "HiDream-O1", "hv": "HunyuanVideo",
+    "fpack": "FramePack", "hidream_o1": "HiDream-O1", "hv": "HunyuanVideo",
     "hv_1_5": "HunyuanVideo 1.5", "ideogram4": "Ideogram 4", "kandinsky5": "Kandinsky 5", "krea2": "Krea 2",
 }  # fmt: skip
-_KONTEXT_LIKE = ("cache_latents", "cache_text_encoder_outputs")
+_CACHE_STEPS = ("cache_latents", "cache_text_encoder_outputs")
 
 OTHER_SCRIPTS = {
     **{f"{short}_train_network.py": f"trains an adapter of {name}, which Mezzotint does not support"
@@ -47,13 +48,14 @@ OTHER_SCRIPTS = {
     **{f"{short}_train.py": f"trains {_MODELS[short]}, which Mezzotint does not support"
        for short in ("hidream_o1", "hv")},
     **{f"{short}_{step}.py": f"encodes data for {name}, which Mezzotint does not support"
-       for short, name in _MODELS.items() if short not in ("hidream_o1", "hv") for step in _KONTEXT_LIKE},
-    **{f"{step}.py": "encodes data for HunyuanVideo, which Mezzotint does not support" for step in _KONTEXT_LIKE},
+       for short, name in _MODELS.items() if short not in ("hidream_o1", "hv") for step in _CACHE_STEPS},
+    **{f"{step}.py": "encodes data for HunyuanVideo, which Mezzotint does not support" for step in _CACHE_STEPS},
     "hidream_o1_cache_pixel.py": "encodes data for HiDream-O1, which Mezzotint does not support",
     "hidream_o1_cache_text_encoder_outputs.py": "encodes data for HiDream-O1, which Mezzotint does not support",
     "flux_2_train_network_self_flow.py": "trains FLUX.2 with Self-Flow, which Mezzotint does not support",
     **{f"{family}_generate_{kind}.py": "generates: use mezzotint sample"
-       for family, kind in {"wan": "video", "qwen_image": "image", "zimage": "image", "flux_2": "image"}.items()},
+       for family, kind in {"wan": "video", "qwen_image": "image", "zimage": "image", "flux_kontext": "image",
+                                "flux_2": "image"}.items()},
     "merge_lora.py": "merges adapters: use mezzotint merge",
     "convert_lora.py": "converts adapters: use mezzotint convert",
     "lora_post_hoc_ema.py": "averages adapters after training, which Mezzotint does not support",
@@ -63,7 +65,7 @@ OTHER_SCRIPTS = {
 
 NEEDLESS = {
     f"{family}_{step}.py": "training fills its cache itself, and encodes only what is new or changed"
-    for family in ("wan", "qwen_image", "zimage", "flux_2")
-    for step in _KONTEXT_LIKE
+    for family in ("wan", "qwen_image", "zimage", "flux_kontext", "flux_2")
+    for step in _CACHE_STEPS
 }
 """Scripts that Mezzotint does not need, by file."""

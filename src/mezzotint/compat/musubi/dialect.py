@@ -11,6 +11,7 @@ from mezzotint.compat.kit import launchers, script_names
 from mezzotint.compat.kit.dialect import Dialect, Draft
 from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.compat.musubi import _datasets, _model, _objective, _optim, _prompts, _run
+from mezzotint.compat.musubi._dataset_file import DATASET, SOURCES
 from mezzotint.compat.musubi._rows import ROWS, SCRIPTS_OF, has_option
 from mezzotint.compat.musubi._scripts import NEEDLESS, OTHER_SCRIPTS, SCRIPTS, TrainingScript
 
@@ -18,7 +19,7 @@ from mezzotint.compat.musubi._scripts import NEEDLESS, OTHER_SCRIPTS, SCRIPTS, T
 def parse_command(arguments: Sequence[str]) -> ParsedCommand:
     """Splits a command into its launcher and the options of the script, whose name becomes the option `--script`."""
     command = launchers.strip_launcher(arguments, [f"{name}.py" for name in SCRIPTS])
-    return script_names.add_script(command, SCRIPTS)
+    return script_names.add_script(command, SCRIPTS, (*OTHER_SCRIPTS, *NEEDLESS))
 
 
 def compute(draft: Draft) -> None:
@@ -52,13 +53,22 @@ def _refuse_foreign_options(draft: Draft, script: TrainingScript) -> None:
 
 DIALECT = Dialect(
     name="musubi",
-    about="musubi-tuner's training scripts of Wan, Qwen-Image, Z-Image and FLUX.2 Klein, with their TOML files",
+    about="musubi-tuner's training scripts of Wan, Qwen-Image, Z-Image, FLUX.1 Kontext and FLUX.2 Klein, with their "
+    "TOML files",
     rows=ROWS,
     compute=compute,
     scripts=tuple(f"{name}.py" for name in SCRIPTS),
     other_scripts=OTHER_SCRIPTS,
     needless=NEEDLESS,
     config="config_file",
+    other_keys=(*DATASET, "datasets"),
+    marks={
+        ("dit", "dataset_config"): "is a file of options of musubi-tuner, for --as musubi with --config_file",
+        **dict.fromkeys(
+            [("datasets", source) for source in SOURCES],
+            "is a data set file of musubi-tuner, for --as musubi with --dataset_config",
+        ),
+    },
     flat_config=True,
     expand=parse_command,
 )

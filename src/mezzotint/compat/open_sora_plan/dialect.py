@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from mezzotint.compat.kit.dialect import Dialect, Draft, bucket_step, explain_divisor, run_name
+from mezzotint.compat.kit.derived import bucket_step, explain_divisor, run_name
+from mezzotint.compat.kit.dialect import Dialect, Draft
 from mezzotint.compat.open_sora_plan._rows import ROWS, SCHEDULES
 
 SCRIPT = "train_t2v.py"

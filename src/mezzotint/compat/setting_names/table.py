@@ -199,3 +199,14 @@ UNREAD = {
     for spelled in spellings
 } | dict.fromkeys(("kohyass", "sdscripts"), "commands of sd-scripts are read by --as kohya")
 """Messages about trainers whose commands are not supported, by their names in lower-case letters."""
+
+FILES = {
+    mark: f"is a file of {name}, which Mezzotint does not read yet; `mezzotint ls dialects` lists the trainers it reads"
+    for mark, name in {
+        ("base_model_name", "training_method"): ONE,
+        ("data_backend_config", "model_type"): SIMPLE,
+        ("data_backend_config", "model_family"): SIMPLE,
+        ("micro_batch_size_per_gpu", "dataset"): "diffusion-pipe",
+    }.items()
+}
+"""Messages about files of trainers that are not read, by keys that only these files have."""

@@ -306,19 +306,20 @@ class Catalogue:
 
 
 def build(
-    settings: DataSettings, folder: Path, *, workers: int | None = None, progress: Progress | None = None
-) -> Catalogue:
+    settings: DataSettings, folder: Path, *, workers: int | None = None, progress: Progress | None = None,
+    condition: str = "",
+) -> Catalogue:  # fmt: skip
     """The catalogue of the sets of a recipe, from its index in `folder`, which is created if there is no matching one.
 
     folder: of indexes (shared by runs and processes). workers: number of decoding threads; None for the number of
     processors. progress: called with (files done, files in total) while files are decoded; not called if no file needs
-    decoding.
+    decoding. condition: the name of the condition whose images in the data set are read instead of the samples.
 
     Raises DatasetError: E1201 a missing folder, E1202 nothing usable, E1203 and E1204 missing or contradictory
     captions, E1205 more than `settings.max_skipped` of the files cannot be used. StorageError if the index cannot be
     written.
     """
-    sources = indexing.sources_of(settings)
+    sources = indexing.sources_of(settings, condition)
     parent = folder.expanduser() / indexing.lineage(sources, settings)
     index = parent / indexing.address(sources, settings)
     roots = tuple(source.root for source in sources)
@@ -332,15 +333,19 @@ def build(
                 indexing.make(sources, settings, index, before=before, workers=workers, progress=progress)
                 catalogue = Catalogue.open(index, roots)
                 _prune(parent, index)
+    if condition and not len(catalogue):
+        raise DatasetError(conditions.explain_none(catalogue, settings, condition), code="E1294")
     _check(catalogue, settings)
     catalogue = replace(catalogue, sets=sets_of(settings))
+    if condition:
+        return catalogue
     catalogue = _with_stills(catalogue, settings, folder, workers, progress)
     if not settings.condition_names:
         return catalogue
-    images = {
-        name: build(condition_sets.images_settings(settings, name), folder, workers=workers, progress=progress)
-        for name in settings.condition_names
-    }
+    images = {}
+    for name in settings.condition_names:
+        section, own = condition_sets.images_settings(settings, name), condition_sets.is_in_data_set(settings, name)
+        images[name] = build(section, folder, workers=workers, progress=progress, condition=name if own else "")
     return with_conditions(catalogue, images, settings)
 
 

@@ -1,5 +1,5 @@
 """Condition images of a data set (`data.conditions`): each condition is a catalogue of its own, paired with the samples
-by name."""
+by name or by row."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mezzotint.data.catalogue.data_report import readable
 from mezzotint.errors import DatasetError
 from mezzotint.settings.counting import format_count, format_names
+from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.sections import condition_sets
 from mezzotint.settings.sections.data import DataSettings
 
 if TYPE_CHECKING:
@@ -30,18 +33,20 @@ class PairedImages:
 
 
 def pair(catalogue: Catalogue, images: Catalogue, settings: DataSettings, name: str) -> PairedImages:
-    """Pairs samples with the images of a condition that have their name. Raises DatasetError E1294 for samples without
-    one, unless it is optional, and for two images of one name; E1295 for one with another aspect ratio."""
-    by_name = _rows_by_name(images, name)
-    stems = _stems(catalogue)
-    rows = np.fromiter((by_name.get(stem, by_name.get(_in_set(stem), -1)) for stem in stems), np.int32, len(catalogue))
+    """Pairs samples with the images of a condition that have their name, or their row of the data set. Raises
+    DatasetError E1294 for samples without one, unless it is optional, and for two images of one name; E1295 for one
+    with another aspect ratio."""
+    is_own = condition_sets.is_in_data_set(settings, name)
+    rows = _rows_by_key(catalogue, images) if is_own else _rows_by_file(catalogue, images, name)
     is_required = np.array([not one.settings.conditions[name].optional for one in settings.image_sets()])
     missing = np.flatnonzero((rows < 0) & is_required[catalogue.set])
     if len(missing):
         raise DatasetError(
             f"data.conditions: {format_count(len(missing), 'sample')} without a {name} image: "
-            f"{format_names([catalogue.label(int(row)) for row in missing[:20]], 10)}; add an image of the same name, "
-            f"remove the sample, or set data.conditions.{name}.optional=true",
+            f"{format_names([catalogue.label(int(row)) for row in missing[:20]], 10)}"
+            f"{_first_reason(images) if is_own else ''}; "
+            f"{_remedy(settings, name) if is_own else 'add an image of the same name'}, remove the sample, or set "
+            f"data.conditions.{name}.optional=true",
             code="E1294",
         )
     is_aligned = np.array([one.settings.conditions[name].align == "target" for one in settings.image_sets()])
@@ -53,6 +58,41 @@ def pair(catalogue: Catalogue, images: Catalogue, settings: DataSettings, name: 
             code="E1295",
         )
     return PairedImages(images, rows)
+
+
+def explain_none(images: Catalogue, settings: DataSettings, name: str) -> str:
+    """Why a data set without any image of a condition that it should have itself is an error."""
+    where, remedy = ", ".join(map(str, images.roots)), _remedy(settings, name)
+    return (
+        f"{where}: no sample has a {name} image{_first_reason(images)}; {remedy}, or write "
+        f"data.conditions.{name}.column"
+    )
+
+
+def _first_reason(images: Catalogue) -> str:
+    """Why the first image that is left out is, in parentheses."""
+    reasons = (*images.report.skipped, *images.report.left_out)
+    return f" ({readable(reasons[0][0])}: {readable(reasons[0][1])})" if reasons else ""
+
+
+def _remedy(settings: DataSettings, name: str) -> str:
+    """How an image is added to a data set that has the images of a condition itself."""
+    column = settings.image_sets()[0].settings.conditions[name].column_of(name)
+    is_table = format_spec(settings.format).has_columns
+    return f"put one into its column {column!r}" if is_table else f"add KEY.{column}.png to the shard"
+
+
+def _rows_by_key(catalogue: Catalogue, images: Catalogue) -> NDArray[np.int32]:
+    """The row in `images` of each sample, for images that have the samples' keys; −1 without one."""
+    by_key = {key: row for row, key in enumerate(images.keys())}
+    keys = catalogue.keys()
+    return np.fromiter((by_key.get(key, -1) for key in keys), np.int32, len(catalogue))
+
+
+def _rows_by_file(catalogue: Catalogue, images: Catalogue, name: str) -> NDArray[np.int32]:
+    """The row in `images` of each sample, by the names of files; −1 without one. Raises DatasetError E1294."""
+    by_name, stems = _rows_by_name(images, name), _stems(catalogue)
+    return np.fromiter((by_name.get(stem, by_name.get(_in_set(stem), -1)) for stem in stems), np.int32, len(catalogue))
 
 
 def _rows_by_name(images: Catalogue, name: str) -> dict[str, int]:

@@ -34,7 +34,7 @@ from mezzotint.data.media import clip_files, decoding, timeouts
 from mezzotint.errors import DatasetError
 from mezzotint.settings.base import with_values
 from mezzotint.settings.sections.clips import ClipsSettings
-from mezzotint.settings.sections.conditions import in_folders
+from mezzotint.settings.sections.conditions import condition_columns, in_folders
 from mezzotint.settings.sections.data import DataSettings, ImageSet
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
@@ -55,9 +55,10 @@ TEXTS = "texts"
 """File next to the indexes, with the content of caption files."""
 
 
-def sources_of(settings: DataSettings) -> tuple[Source, ...]:
-    """Lists the folder of each set (`DataSettings.image_sets`). Raises DatasetError E1201 for a missing folder, and if
-    there is none."""
+def sources_of(settings: DataSettings, condition: str = "") -> tuple[Source, ...]:
+    """Lists the folder of each set (`DataSettings.image_sets`). condition: the name of the condition whose images in
+    the data set are read, see `Source.condition`. Raises DatasetError E1201 for a missing folder, and if there is
+    none."""
     if settings.path is None and not settings.sets:
         raise DatasetError("data.path is empty; set it to the folder of images", code="E1201")
     data_format, sets = format_of(settings.format), settings.image_sets()
@@ -81,7 +82,9 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
                 listing, one.settings.mask.path, mask_folders, decoding.SUFFIXES, is_listed=is_listed
             )
         prefix = f"{number}/" if len(sets) > 1 else ""
-        sources.append(Source(listing.root, _for_reading(one), listing, prefix, is_class=one.is_class, masks=of_masks))
+        source = Source(listing.root, _for_reading(one), listing, prefix, is_class=one.is_class, masks=of_masks)
+        column = one.settings.conditions[condition].column_of(condition) if condition else ""
+        sources.append(replace(source, condition=column))
     return tuple(sources)
 
 
@@ -95,8 +98,9 @@ def _for_reading(one: ImageSet) -> DataSettings:
 
 
 def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
-    """The name of the parent folder of all indexes of the same folders."""
-    return _hash(settings.format, *(os.fspath(source.root) for source in sources))[:16]
+    """The name of the parent folder of all indexes of the same folders, of samples or of one condition."""
+    columns_of = [f"condition {source.condition}" for source in sources if source.condition]
+    return _hash(settings.format, *(os.fspath(source.root) for source in sources), *columns_of)[:16]
 
 
 def _probe_within(prober: _probing.Prober, path: Path, max_pixels: int, seconds: float | None) -> decoding.Probe:
@@ -115,6 +119,9 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     )
     if settings.verify != "on_start":
         depends_on += (f"verified at {settings.verify}",)
+    own = tuple(condition_columns(source.settings.conditions) for source in sources)
+    if any(own):
+        depends_on += (own, tuple(source.condition for source in sources))
     if settings.has_clips:
         beside = {name for name in type(settings.clips).model_fields if name.startswith("images")}
         depends_on += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))

@@ -36,7 +36,8 @@ class Source:
     result of `Format.files_at`. prefix: of each key, which makes keys of several sets distinct ("0/", "1/", …; empty
     for a single one). is_class: whether it has class images. images: storage for images extracted from other files; set
     whenever samples are read. texts: cached content of caption files. masks: of its images, which are not in `listing`.
-    near: gives local paths of files on object storage."""
+    near: gives local paths of files on object storage. condition: the column of the condition whose images are read in
+    place of the samples', with the samples' keys; empty for the samples themselves."""
 
     root: Path
     settings: DataSettings
@@ -47,6 +48,7 @@ class Source:
     texts: RememberedTexts | None = None
     masks: Masks | None = None
     near: NearFiles | None = None
+    condition: str = ""
 
     @property
     def repeats(self) -> float:

@@ -244,10 +244,22 @@ class _ShardReader:
             names = " and ".join(ascii(member.name) for member in images)
             raise Unusable(f"{names} are images with the same key, which is ambiguous")
         captions, image = self._captions(group), images[0]
+        key = prefix + image.name
+        if self._source.condition:
+            member = self._condition(group)
+            if member is None:
+                return Skipped(key, f"no {self._source.condition} image with its key", is_wanted=True)
+            image = member
         path = self._source.root / shard / image.path.name
-        return Sample(
-            prefix + image.name, path, captions, repeats=self._source.repeats, overrides=self._mask(shard, group)
-        )
+        return Sample(key, path, captions, repeats=self._source.repeats, overrides=self._mask(shard, group))
+
+    def _condition(self, group: MembersOfKey) -> Member | None:
+        """The member `KEY.NAME.png` of the condition that is read."""
+        endings = {f"{self._source.condition.lower()}.{ending}" for ending in _IMAGES}
+        members = [member for ending, member in group.fields.items() if ending in endings]
+        if len(members) > 1:
+            raise Unusable(f"{members[0].name!a} and {members[1].name!a} are condition images with the same key")
+        return members[0] if members else None
 
     def _mask(self, shard: str, group: MembersOfKey) -> tuple[tuple[str, str], ...]:
         """The override `mask` for a member `KEY.mask.png`, if masks are used."""

@@ -7,8 +7,7 @@ converts it to a `Batch` on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -22,21 +21,17 @@ from torch.utils.data import Dataset
 from mezzotint import fault_injection
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches, has_mask
-from mezzotint.data.media import clip_files, clip_transforms, decoding, timeouts
+from mezzotint.data.loading.reading import BROKEN, is_broken, read_image, read_mask, read_whole
 from mezzotint.data.media.colour import Conversion
-from mezzotint.data.schedule import captions, condition_dropout, placement, plan
-from mezzotint.data.schedule.clip_visits import Instants
+from mezzotint.data.schedule import captions, condition_dropout, inpaint_masks, placement, plan
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError, DatasetError, MezzotintError
 from mezzotint.settings.sections.data import DataSettings
-from mezzotint.shapes import Size, TextImages
+from mezzotint.shapes import Size
 from mezzotint.stages import Batch, ConditionImages, Placement, TextEmbedding
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
-
-BROKEN = "E1831"
-"""The error code of an image that was not decoded when it was indexed, and is corrupt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class BatchRequest:
 class HostBatch:
     """The result of a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
     the stored dtype. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped, is_class,
-    mask: see `Batch`. conditions: see `Batch`, with uint8 pixels or latents in the stored dtype. broken: see
+    mask, region: see `Batch`. conditions: see `Batch`, with uint8 pixels or latents in the stored dtype. broken: see
     `StepBatches`."""
 
     request: BatchRequest
@@ -79,6 +74,7 @@ class HostBatch:
     is_class: Tensor | None = None
     mask: Tensor | None = None
     conditions: Mapping[str, ConditionImages] = field(default_factory=dict)
+    region: Tensor | None = None
     broken: tuple[str, ...] = ()
 
     def pin_memory(self) -> Self:
@@ -137,6 +133,7 @@ class BatchWorker(Dataset[Any]):
         conditions = {name: self._condition(name, visits, placed, broken) for name in self._catalogue.conditions}
         weight = torch.from_numpy(self._weight(request))
         weight[broken] = 0.0
+        mask = self._masks(visits, placed, bucket, keys, broken) if self._has_masks else None
         batch = HostBatch(
             request,
             keys,
@@ -150,8 +147,9 @@ class BatchWorker(Dataset[Any]):
             text=self._embedded(visits, chosen, broken),
             dropped=self._dropped(visits),
             is_class=torch.from_numpy(self._is_class(request)) if self._has_classes else None,
-            mask=self._masks(visits, placed, bucket, keys, broken) if self._has_masks else None,
+            mask=mask,
             conditions=conditions,
+            region=self._region(visits, bucket, mask) if self._settings.inpaint.is_on else None,
             broken=tuple(keys[i] for i in dict.fromkeys(broken)),
         )
         return replace(batch, joined_images=self._stills(batch, visits, placed))
@@ -248,6 +246,20 @@ class BatchWorker(Dataset[Any]):
             if i not in broken and has_mask(self._catalogue, visit.row, self._settings):
                 masks[i] = torch.from_numpy(read_mask(self._catalogue, visit.row, its_placement, self._settings))
         return masks
+
+    def _region(self, visits: Sequence[Visit], bucket: Size, mask: Tensor | None) -> Tensor:
+        """The regions to fill, uint8 (B, H, W). mask: of the batch, for `data.inpaint.masks=files`."""
+        settings = self._settings.inpaint
+        region = torch.zeros((len(visits), bucket.height, bucket.width), dtype=torch.uint8)
+        for i, visit in enumerate(visits):
+            if inpaint_masks.is_full(visit, settings.full):
+                region[i] = inpaint_masks.FILLED
+            elif settings.masks == "random":
+                region[i] = torch.from_numpy(inpaint_masks.draw_region(visit, bucket))
+            else:
+                assert mask is not None
+                region[i] = mask[i]
+        return region
 
     def _condition(
         self, name: str, visits: Sequence[Visit], placed: Sequence[Placement], broken: list[int]
@@ -384,6 +396,7 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
         is_class=moved.is_class,
         mask=moved.mask,
         conditions={name: _to_condition(images, device) for name, images in moved.conditions.items()},
+        region=moved.region,
     )
 
 
@@ -407,93 +420,3 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         changed = {field.name: map_tensors(getattr(value, field.name), change) for field in fields(value)}
         return replace(value, **changed)
     return value
-
-
-def read_image(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
-    """Reads and places the image of a row, (3, H, W). Raises DatasetError with file and sample: E1250 if it cannot be
-    read any more, E1831 if it was not decoded before (`data.verify`) and is corrupt, E1233 after
-    `data.decode_timeout`."""
-    path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-    decode = partial(
-        decoding.decode_image,
-        path,
-        placed,
-        resize=settings.resize,
-        antialias=settings.antialias,
-        background=settings.background,
-        max_pixels=settings.max_pixels,
-        scaled=settings.decode == "scaled",
-    )
-    with _still_readable(catalogue, row, settings):
-        return timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
-
-
-def read_whole(images: Catalogue, row: int, seen: TextImages, settings: DataSettings) -> Tensor:
-    """Reads a condition image as a text encoder sees it: whole, in its own shape, uint8 (3, H, W). Raises as
-    `read_image`."""
-    size = seen.fit(Size(int(images.width[row]), int(images.height[row])))
-    return torch.from_numpy(read_image(images, row, Placement(size, size, (0, 0)), settings))
-
-
-def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
-    """Reads and places the mask of a row, (H, W), for a row that `has_mask`. Raises as `read_image`."""
-    mask_path = catalogue.overrides.mask_of(row)
-    with _still_readable(catalogue, row, settings):
-        path = mask_path or catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-        decode = partial(decoding.mask, path, placed, is_alpha=mask_path is None, max_pixels=settings.max_pixels)
-        return timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
-
-
-def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instants, settings: DataSettings) -> Tensor:
-    """Reads and places the frames of a row at `times`, uint8 (3, F, H, W); (3, 1, H, W) for an image, which has no
-    times. Raises as `read_image`."""
-    path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-    each = clip_transforms.frame_transform(placed, resize=settings.resize, antialias=settings.antialias)
-    moved = timeouts.Sign()
-
-    def decode() -> NDArray[np.generic]:
-        if not len(times):
-            return each(decoding.whole_image(path, background=settings.background, max_pixels=settings.max_pixels))[
-                None
-            ]
-        shown: NDArray[np.generic] = clip_files.decoder().frames(path, times, each=each, moved=moved)
-        return shown
-
-    with _still_readable(catalogue, row, settings):
-        frames = timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode, moved)
-    return torch.from_numpy(frames).transpose(0, 1)
-
-
-def is_broken(catalogue: Catalogue, row: int, settings: DataSettings) -> bool:
-    """Whether an image that was not decoded when it was indexed is corrupt. The result is the same everywhere, as long
-    as the file is unchanged."""
-    try:
-        with _still_readable(catalogue, row, settings):
-            path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-            decoding.whole_image(path, background=settings.background, max_pixels=settings.max_pixels)
-    except DatasetError as error:
-        return error.code == BROKEN
-    return False
-
-
-@contextmanager
-def _still_readable(catalogue: Catalogue, row: int, settings: DataSettings) -> Iterator[None]:
-    try:
-        yield
-    except (DatasetError, OSError) as error:
-        if isinstance(error, DatasetError) and error.code == "E1233":
-            raise  # the file may be valid: a timeout must not silently exclude it
-        path = catalogue.path(row)
-        reason = error.message if isinstance(error, DatasetError) else f"{path}: {error.strerror or error}"
-        if settings.verify == "on_first_use" and catalogue.verify(row):
-            raise DatasetError(
-                f"sample {catalogue.key(row)!r} is corrupt, and was not decoded before: {reason}; repair or remove "
-                "the file, set data.verify=on_start, which skips such files, or data.on_corrupt=zero_weight, which "
-                "trains it with weight 0",
-                code=BROKEN,
-            ) from error
-        raise DatasetError(
-            f"sample {catalogue.key(row)!r} could be read when the data set was indexed, but not now: {reason}; "
-            "restore the file, or start again, which skips and reports it",
-            code="E1250",
-        ) from error

@@ -23,8 +23,19 @@ def fit(width: _Ints, height: _Ints, pixels: _Ints, settings: DataSettings) -> t
     `data.buckets.step`."""
     bases = np.array(sorted({side**2 for one in settings.image_sets() for side in one.settings.resolution}), np.int64)
     base = bases[np.abs(pixels[:, None] - bases).argmin(axis=1)]
-    scale, step = np.sqrt(base / (width * height).astype(np.float64)), settings.buckets.step
-    wide, high = (np.maximum(np.rint(side * scale / step), 1).astype(np.int64) * step for side in (width, height))
+    return _scale(width, height, base, settings.buckets.step)
+
+
+def fit_one(size: Size, pixels: int, settings: DataSettings, *, is_exact: bool = False) -> Size:
+    """`fit` of one image. is_exact: about as many pixels as given, instead of a base size."""
+    width, height, base = (np.array([n], np.int64) for n in (size.width, size.height, pixels))
+    sides = _scale(width, height, base, settings.buckets.step) if is_exact else fit(width, height, base, settings)
+    return Size(*(int(side[0]) for side in sides))
+
+
+def _scale(width: _Ints, height: _Ints, pixels: _Ints, step: int) -> tuple[_Ints, _Ints]:
+    factor = np.sqrt(pixels / (width * height).astype(np.float64))
+    wide, high = (np.maximum(np.rint(side * factor / step), 1).astype(np.int64) * step for side in (width, height))
     return wide, high
 
 

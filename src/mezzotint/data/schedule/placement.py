@@ -6,8 +6,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mezzotint import draws
 from mezzotint.data.buckets import own_sizes
 from mezzotint.data.schedule import condition_shapes
@@ -90,9 +88,7 @@ def of_condition(catalogue: Catalogue, row: int, name: str, placed: Placement, s
     if condition.align == "target" or image < 0:
         return placed
     size = Size(int(paired.images.width[image]), int(paired.images.height[image]))
-    width, height, pixels = (np.array([n], np.int64) for n in (size.width, size.height, placed.bucket.pixels))
-    wide, high = condition_shapes.fit(width, height, pixels, settings)
-    bucket = Size(int(wide[0]), int(high[0]))
+    bucket = condition_shapes.fit_one(size, placed.bucket.pixels, settings)
     return place(size, bucket, crop="center", jitter=0.0, flip=0.0, crop_key=0, flip_key=0)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint import fault_injection
+from mezzotint.diffusion import inpainting
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
@@ -41,6 +42,7 @@ class StableFamily(FolderFamily):
         self._clip_skip = files.settings.clip_skip
         self._pieces_of_caption = files.pieces
         self.guides_images = bool(files.condition_names)
+        self.inpaints = files.inpaints
         self._latent_scale = files.scaling[0]
         self._learned_tokens: LearnedTokens | None = None
 
@@ -124,14 +126,22 @@ class StableFamily(FolderFamily):
 
     def _model_input(self, noised: Noised, condition: Condition) -> Tensor:
         """The denoiser's input in its dtype: the noisy latents, and for a model that edits the image before the edit,
-        as the autoencoder gives it, unscaled; zeros without one."""
-        unet = self._part("denoiser")
-        model_input = cast_like_parameters(noised.model_input, unet)
-        if not self.condition_names:
-            return model_input
-        source = condition.images.get("source")
-        image = torch.zeros_like(noised.model_input) if source is None else source / self._latent_scale
-        return torch.cat([model_input, cast_like_parameters(image, unet)], dim=1)
+        as the autoencoder gives it, unscaled; zeros without one. For a model that inpaints the region to fill, and the
+        scaled latents of the image without it; without them all is to be filled."""
+        unet, latents = self._part("denoiser"), noised.model_input
+        more: list[Tensor] = []
+        if self.inpaints:
+            mask = condition.images.get(inpainting.MASK)
+            masked_image = condition.images.get(inpainting.MASKED_IMAGE)
+            more = [
+                torch.ones_like(latents[:, :1]) if mask is None else inpainting.top_left(mask, latents),
+                torch.zeros_like(latents) if masked_image is None else masked_image,
+            ]
+        elif self.condition_names:
+            source = condition.images.get("source")
+            more = [torch.zeros_like(latents) if source is None else source / self._latent_scale]
+        inputs = [cast_like_parameters(one, unet) for one in (latents, *more)]
+        return torch.cat(inputs, dim=1) if more else inputs[0]
 
     def _pieces(self, part: str, captions: Sequence[str]) -> Tensor:
         """The tokens (B n, L) of captions for a text encoder, in n pieces each, see `model.caption_tokens`."""

@@ -29,6 +29,12 @@ from mezzotint.weights.single_file.single_file import SingleFile, open_single
 from mezzotint.weights.single_file.writing import describe_folder
 from mezzotint.weights.widened import CONV_IN, WidenedInput
 
+_DOES = {"edit": "edits images", "inpaint": "inpaints"}
+"""What models do that are given more than text, by `model.task`."""
+_NEEDS = {"edit": "data.conditions.source", "inpaint": "data.inpaint.masks"}
+_SINCE = "0.6.0"
+_TOO_OLD = ("0.0.", "0.1.", "0.2.", "0.3.", "0.4.", "0.5.")
+"""diffusers' inpainting pipeline opens no folder of an earlier release than `_SINCE`, or of none."""
 _LAYER = re.compile(r".+\.transformer_blocks\.\d+(?=\.)")
 
 
@@ -36,7 +42,7 @@ _LAYER = re.compile(r".+\.transformer_blocks\.\d+(?=\.)")
 class StableFiles(FolderFiles):
     """single: the file with all weights, if there is one; the folder then has only the configurations. whole_depth:
     transformer layers per level in the files, if `model.depth` uses fewer. overlay: files whose tensors replace the
-    model's own."""
+    model's own. widens_input: whether `model.task` adds input channels to the denoiser that its file does not have."""
 
     layout: ClassVar[KeyMap]
     """The layout of the family's single-file checkpoints."""
@@ -47,12 +53,13 @@ class StableFiles(FolderFiles):
     """Values that make the configurations of the shipped tiny model even smaller, by part."""
 
     needs_aligned_conditions = True
-    edit_pipeline: ClassVar[str] = ""
-    """The pipeline of diffusers that edits with such a model."""
+    pipelines: ClassVar[Mapping[str, str]] = {}
+    """The pipelines of diffusers for models that edit and inpaint, by `model.task`."""
 
     single: SingleFile | None = None
     whole_depth: tuple[int, ...] = ()
     overlay: Overlay | None = None
+    widens_input: bool = False
 
     @classmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
@@ -90,38 +97,54 @@ class StableFiles(FolderFiles):
     @property
     def condition_names(self) -> tuple[str, ...]:
         """See ModelFiles: a model that edits takes the image before the edit."""
-        channels = int(self.configs["vae"].get("latent_channels", 4))
-        return ("source",) if int(self.configs["denoiser"].get("in_channels", 4)) == 2 * channels else ()
+        return ("source",) if self.task == "edit" else ()
+
+    @property
+    def inpaints(self) -> bool:
+        """See ModelFiles."""
+        return self.task == "inpaint"
+
+    @property
+    def task(self) -> str:
+        """What the denoiser is given, as in `model.task`."""
+        return task_of(self.configs["denoiser"].get("in_channels", 4), self._latent_channels)
+
+    @property
+    def _latent_channels(self) -> int:
+        return int(self.configs["vae"].get("latent_channels", 4))
 
     def stored(self, part: str) -> Stored:
         """See FolderFiles: with further input channels if `model.task` adds them."""
         stored = super().stored(part)
-        return WidenedInput(stored, int(self.configs[part]["in_channels"])) if part == "denoiser" else stored
+        is_widened = self.widens_input and part == "denoiser"
+        return WidenedInput(stored, int(self.configs[part]["in_channels"])) if is_widened else stored
 
     def _with_task(self) -> Self:
-        """The same with the input channels that `model.task` requests. Raises WeightsError E1296 for a model that edits
-        where one of text alone is requested, and for an adapter on new channels."""
+        """The same with the input channels that `model.task` requests. Raises WeightsError E1296 for a model of another
+        task that has such channels already, and for an adapter on new channels."""
         unet, settings = dict(self.configs["denoiser"]), self.settings
         if self.single is not None:
             unet["in_channels"] = self.single.component("unet").header()[CONV_IN].shape[1]
         files = replace(self, configs={**self.configs, "denoiser": unet})
-        if settings.task == "text" and files.condition_names:
-            raise WeightsError(
-                f"{settings.path}: edits images (its denoiser takes {unet['in_channels']} channels), but "
-                "model.task=text; leave it out, and give data.conditions.source",
-                code="E1296",
-            )
-        if settings.task == "edit" and not files.condition_names:
+        if settings.task not in ("auto", files.task):
+            if files.task != "text":
+                raise WeightsError(
+                    f"{settings.path}: {_DOES[files.task]} (its denoiser takes {unet['in_channels']} channels), but "
+                    f"model.task={settings.task}; leave it out, and give {_NEEDS[files.task]}",
+                    code="E1296",
+                )
             if settings.adapter.is_trained:
                 raise WeightsError(
                     f"{settings.path}: takes no image, and an adapter cannot teach it to; train the whole denoiser "
-                    "(model.adapter.kind=none), or start from a model that edits",
+                    f"(model.adapter.kind=none), or start from a model that {_DOES[settings.task]}",
                     code="E1296",
                 )
-            unet["in_channels"] = 2 * int(self.configs["vae"].get("latent_channels", 4))
-            files = replace(files, configs={**self.configs, "denoiser": unet})
-        if files.condition_names:
-            index = {**files.folder.index, "_class_name": self.edit_pipeline}
+            unet["in_channels"] = _input_channels(settings.task, files._latent_channels)
+            files = replace(files, configs={**self.configs, "denoiser": unet}, widens_input=True)
+        if files.task != "text":
+            index = {**files.folder.index, "_class_name": self.pipelines[files.task]}
+            if str(index.get("_diffusers_version", _TOO_OLD[0])).startswith(_TOO_OLD):
+                index["_diffusers_version"] = _SINCE
             files = replace(files, folder=replace(files.folder, index=index))
         return files
 
@@ -213,7 +236,7 @@ class StableFiles(FolderFiles):
         unet, vae = configs["denoiser"], configs["vae"]
         super().require_match(where, configs)
         taken, channels = unet.get("in_channels", 4), vae.get("latent_channels", 4)
-        if taken == 2 * channels:  # of a model that edits
+        if task_of(taken, channels) != "text":
             taken = channels
         cls._require_equal(
             where,
@@ -289,6 +312,16 @@ class StableFiles(FolderFiles):
             )
         shallow = config | {"transformer_layers_per_block": list(depth)}
         return replace(self, configs=dict(self.configs) | {"denoiser": shallow}, whole_depth=whole)
+
+
+def task_of(taken: int, channels: int) -> str:
+    """What a denoiser is given, as in `model.task`, by the channels that it takes and those of a latent. A model that
+    edits takes the latents of an image, too, one that inpaints these and a mask."""
+    return next((task for task in _DOES if taken == _input_channels(task, channels)), "text")
+
+
+def _input_channels(task: str, channels: int) -> int:
+    return 2 * channels + (task == "inpaint")
 
 
 def require_layers(encoders: Configs, clip_skip: int, fewest: int) -> None:

@@ -1,4 +1,4 @@
-"""Facts and settings of FLUX.1 dev, schnell and Kontext: guidance during training, length of T5's input."""
+"""Facts and settings of FLUX.1 dev, schnell, Kontext and Fill: guidance during training, length of T5's input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 SPEC = FamilySpec(
     name="flux",
-    trains="FLUX.1 dev, schnell and Kontext",
+    trains="FLUX.1 dev, schnell, Kontext and Fill",
     label="FLUX.1",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_flux.FluxTransformer2DModel",
@@ -58,7 +58,7 @@ SPEC = FamilySpec(
     layers={
         "mlp": r"single_transformer_blocks\.\d+\.proj_(mlp|out)",
     },
-    single_file_configs=("flux-dev", "flux-schnell"),
+    single_file_configs=("flux-dev", "flux-schnell", "flux-fill"),
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 28, "guidance": (3.5,)}},
     distilled=Distilled("transformer/config.json", "guidance_embeds", False, steps=4, guidance=1.0),

@@ -31,7 +31,7 @@ class FormatSpec:
     together in a section `data` of this format, a sentence each. has_clips: its samples are clips, so pixels have
     frames. reads_texts: whether text embeddings come from files that it names, so captions are not encoded.
     reads_masks: whether masks may be next to its images. own_masks: where else it has masks, for messages.
-    own_conditions: whether it may have condition images itself.
+    own_conditions: whether it may have condition images itself. has_columns: whether its samples are rows of tables.
     is_encoded: its samples are latents and embeddings already, as its `FORMAT` says. has_folder_words: whether folder
     names may be caption words. takes_generated: whether images generated into its folder are samples.
     hints_at_repeats: it visits every image once, so folders with names like kohya's are pointed out. has_own_paths:
@@ -47,6 +47,7 @@ class FormatSpec:
     reads_masks: bool = False
     own_masks: str = ""
     own_conditions: bool = False
+    has_columns: bool = False
     is_encoded: bool = False
     has_folder_words: bool = False
     takes_generated: bool = False

@@ -5,5 +5,10 @@ from __future__ import annotations
 from mezzotint.settings.formats.base import MASK_COLUMN, NO_CAPTION_SOURCE, FormatSpec
 
 SPEC = FormatSpec(
-    own_conditions=True, reads_masks=True, has_own_paths=True, own_masks=MASK_COLUMN, fixed=(NO_CAPTION_SOURCE,)
+    own_conditions=True,
+    has_columns=True,
+    reads_masks=True,
+    has_own_paths=True,
+    own_masks=MASK_COLUMN,
+    fixed=(NO_CAPTION_SOURCE,),
 )

@@ -2,7 +2,8 @@
 
 Whole command lines of other trainers are read by `dialects`; this is for single names. The tables are modules of the
 group `mezzotint.settings.setting_names`: `NAMES`, a `Foreign` by its name in lower case with underscores; `VALUES`, by
-our setting the value for a foreign one in lower case with hyphens; `UNREAD`, see `unsupported_trainer`.
+our setting the value for a foreign one in lower case with hyphens; `UNREAD`, see `unsupported_trainer`; `FILES`, see
+`file_marks`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,11 @@ def unsupported_trainer(trainer: str) -> str | None:
     trainer: its name in any spelling."""
     spelled = re.sub(r"[^a-z]", "", trainer.lower())
     return next((table.UNREAD[spelled] for table in _tables() if spelled in table.UNREAD), None)
+
+
+def file_marks() -> Mapping[tuple[str, ...], str]:
+    """A sentence on each kind of file of trainers whose files are not read, by the keys that only such files have."""
+    return {mark: text for table in _tables() for mark, text in table.FILES.items()}
 
 
 @functools.cache

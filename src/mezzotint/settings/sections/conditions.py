@@ -16,8 +16,12 @@ class ConditionSettings(Section):
     """One condition image of each sample, such as the image before an edit."""
 
     folder: Annotated[DataPath | None, BeforeValidator(take_only), FREE] = None
-    """The folder of these images. Looked up like `data.path`. None: they are in the data set itself, for tables in the
-    column with the condition's name, in tar shards as `KEY.NAME.png`."""
+    """The folder of these images. Looked up like `data.path`. None: they are in the data set itself, for tables in a
+    column, in tar shards as `KEY.NAME.png`."""
+
+    column: Annotated[str | None, ALLOW] = None
+    """Without `folder`: the column of tables with these images, or with their file names below the table's folder; in
+    tar shards the `NAME` of `KEY.NAME.png`. None is the condition's name."""
 
     match: Annotated[Literal["name"], ALLOW] = "name"
     """How an image of `folder` finds its sample: by its `name` below the folder, with any extension."""
@@ -29,6 +33,10 @@ class ConditionSettings(Section):
 
     optional: Annotated[bool, ALLOW] = False
     """Whether samples may be without this image; they then get black. Otherwise a sample without it is an error."""
+
+    def column_of(self, name: str) -> str:
+        """The column of the condition with this name."""
+        return self.column or name
 
 
 def _name_single_folder(value: Any) -> Any:
@@ -56,3 +64,8 @@ Conditions = Annotated[
 def in_folders(conditions: dict[str, ConditionSettings]) -> Iterator[Path]:
     """The folders of conditions."""
     return (one.folder for one in conditions.values() if one.folder is not None)
+
+
+def condition_columns(conditions: dict[str, ConditionSettings]) -> tuple[str, ...]:
+    """The columns of conditions that are in the data set itself, each once."""
+    return tuple(dict.fromkeys(one.column_of(name) for name, one in conditions.items() if one.folder is None))

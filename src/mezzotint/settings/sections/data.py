@@ -29,7 +29,7 @@ from mezzotint.settings.base import (
 from mezzotint.settings.counting import nearest_multiples
 from mezzotint.settings.formats import base as formats
 from mezzotint.settings.formats.base import FormatSpec, format_spec
-from mezzotint.settings.sections import condition_sets
+from mezzotint.settings.sections import condition_sets, inpaint
 from mezzotint.settings.sections.buckets import TABLES as TABLES
 from mezzotint.settings.sections.buckets import BucketSettings as BucketSettings
 from mezzotint.settings.sections.cache import CacheSettings as CacheSettings
@@ -38,6 +38,7 @@ from mezzotint.settings.sections.captions import ColumnSettings as ColumnSetting
 from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.settings.sections.conditions import Conditions
 from mezzotint.settings.sections.holdout import HoldoutSettings
+from mezzotint.settings.sections.inpaint import InpaintSettings
 from mezzotint.settings.sections.sets import BatchSize, Crop, Factor, Resolutions, SetSettings
 from mezzotint.settings.sections.subjects import Folder, MaskSettings, PriorSettings, RatingSettings
 
@@ -97,6 +98,9 @@ class DataSettings(Section):
     """With this probability each, a visit has no caption, no condition images, or neither, so that both can be guided
     separately (Brooks et al. 2023, arXiv:2211.09800); 0.05 is usual. Missing images are zeros as the model gets
     them."""
+
+    inpaint: InpaintSettings = InpaintSettings()
+    """The regions that an inpainting model learns to fill."""
 
     clips: ClipsSettings = ClipsSettings()
     """With a clip format, such as `data.format=videofolder`: frames, selection and sizes of clips, and images trained
@@ -291,6 +295,7 @@ class DataSettings(Section):
             )
         yield from self._prior_contradictions()
         yield from condition_sets.contradictions(self)
+        yield from inpaint.contradictions(self)
         if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
             yield (
                 f"data.antialias=false does not work with data.resize={self.resize}; set data.resize to bicubic, "

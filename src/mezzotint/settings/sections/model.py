@@ -66,12 +66,13 @@ class ModelSettings(Section):
     (MindONE's `EpsScaling2`). None uses the folder's scheduler file. Another value makes the model learn a new target,
     which the exported scheduler records."""
 
-    task: Annotated[Literal["auto", "text", "edit"], NEVER] = "auto"
-    """What the denoiser is given: `text` alone, or for `edit` also the image before the edit, `data.conditions.source`
-    (InstructPix2Pix, Brooks et al. 2023, arXiv:2211.09800; FLUX.1 Kontext, Labs et al. 2025, arXiv:2506.15742). `auto`
-    takes it from the model's files. `edit` with a text-to-image model of the families `sd` and `sdxl` adds input
-    channels with zero weights, which only training of the whole denoiser can fill. FLUX.1 dev and Kontext differ only
-    in their weights, so a single file of Kontext needs `edit`."""
+    task: Annotated[Literal["auto", "text", "edit", "inpaint"], NEVER] = "auto"
+    """What the denoiser is given: `text` alone, for `edit` also the image before the edit, `data.conditions.source`
+    (InstructPix2Pix, Brooks et al. 2023, arXiv:2211.09800; FLUX.1 Kontext, Labs et al. 2025, arXiv:2506.15742), for
+    `inpaint` a region to fill and the image without it (`data.inpaint`). `auto` takes it from the model's files. `edit`
+    and `inpaint` with a text-to-image model of the families `sd` and `sdxl` add input channels with zero weights, which
+    only training of the whole denoiser can fill. FLUX.1 dev and Kontext differ only in their weights, so a single file
+    of Kontext needs `edit`."""
 
     clip_skip: Annotated[int, Field(ge=0, le=4), NEVER] = 0
     """How many of the text encoder's last layers are skipped; the final layer norm is still applied. 0 uses the last

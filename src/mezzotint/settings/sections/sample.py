@@ -235,7 +235,10 @@ class SampleSettings(Section):
 
     conditions: Annotated[dict[str, ConditionFiles], FREE] = Field(default_factory=dict)
     """Condition images by name, for models that take them: `{source: cat.png}` for all prompts, or a list with one for
-    each prompt. Each is resized to cover the generated size and cropped to the middle."""
+    each prompt. As in training, each is resized to cover the generated size and cropped to the middle, or keeps its
+    shape (`align: own`); without training it keeps its shape where the model allows it, at about as many pixels.
+    Models that inpaint take `{source: photo.png, mask: mask.png}`, a mask of the same size, white where the image is
+    filled."""
 
     image_guidance: Annotated[NonNegativeFloat, FREE] = 1.5
     """The guidance scale of the image before an edit: higher values stay closer to it (InstructPix2Pix)."""

@@ -14,11 +14,17 @@ from mezzotint.settings.sections.data import CaptionSettings, DataSettings
 
 
 def with_images(settings: DataSettings, count: int, below: Path) -> DataSettings:
-    """The settings with `count` synthetic images, written below a folder, in place of their data set."""
+    """The settings with `count` synthetic images, written below a folder, in place of their data set, and as many for
+    each of its conditions."""
     side = max(settings.resolution)
     folder = write(below / "stand-in" / f"{count}-images-of-{side}", count, side)
+    conditions = {
+        name: with_values(one, {"folder": write(folder.with_name(f"{folder.name}-{name}"), count, side)})
+        for name, one in settings.image_sets()[0].settings.conditions.items()
+    }
     captions = CaptionSettings(dropout=settings.captions.dropout)
     values = {"path": folder, "sets": (), "format": "image-folder", "repeats": 1.0, "captions": captions}
+    values |= {"conditions": conditions}
     return with_values(settings, values)
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.worker import BROKEN, read_image, read_whole, to_pixels
+from mezzotint.data.loading.reading import BROKEN, read_image, read_whole
+from mezzotint.data.loading.worker import to_pixels
 from mezzotint.data.schedule import placement
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import ModelFamily

@@ -27,7 +27,8 @@ from mezzotint.data.cache.text_rows import TextRows, layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.overrides import Marked
 from mezzotint.data.formats.base import format_of
-from mezzotint.data.loading.worker import BROKEN, read_frames, read_image, to_pixels
+from mezzotint.data.loading.reading import BROKEN, read_frames, read_image
+from mezzotint.data.loading.worker import to_pixels
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, sample_latents
 from mezzotint.settings.counting import format_bytes, format_count

@@ -180,7 +180,7 @@ def _component(path: Path, part: str, module: nn.Module | None, settings: ModelS
     files = shards(weights.path)
     name = files[0].name if len(files) == 1 else f"{len(files)} files of {weights.path.name}"
     component = replace(_describe_component(path.name, part, name, header), bytes=_bytes(path))
-    is_changed = part == "denoiser" and (settings.depth is not None or settings.task == "edit")
+    is_changed = part == "denoiser" and (settings.depth is not None or settings.task in ("edit", "inpaint"))
     if module is not None and settings.weights == "files" and not is_changed:
         expected = low_bit.numbers_of(module) - sum(added.parameter.numel() for added in adapter_parameters(module))
         _require_count(weights.path, component.parameters, expected)

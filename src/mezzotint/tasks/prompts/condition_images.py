@@ -10,21 +10,28 @@ import torch
 from torch import Tensor
 
 from mezzotint.data.media import decoding
+from mezzotint.data.schedule import condition_shapes
+from mezzotint.diffusion import inpainting
 from mezzotint.errors import RecipeError
-from mezzotint.families.base import ModelFamily
+from mezzotint.families.base import ModelFamily, encode_inpainting
 from mezzotint.sampling.requests import Request
 from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size, TextImages
 from mezzotint.stages import Placement
-from mezzotint.tasks.prompts.first_frames import pixels_of, probe_size
+from mezzotint.tasks.prompts.first_frames import pixels_of, probe_size, region_of
 
 Encoded = dict[tuple[str, Path, Size], Tensor]
-"""Latents (1, C, h, w) by the condition's name, the file and the size."""
+"""Latents (1, C, h, w) by the condition's name, the file and the size of the generated image; of a model that inpaints
+by the name with the mask's file."""
+
+_INPAINTING = ("source", "mask")
+"""What a model that inpaints needs: an image, and the region to fill, white in a file of the same size."""
 
 
 def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]]) -> None:
     """Raises RecipeError E1296 if a model does not take these conditions, or needs others."""
-    taken = family.condition_names
+    taken = _INPAINTING if family.inpaints else family.condition_names
     if family.min_conditions is not None:
         if len(conditions) < family.min_conditions:
             raise RecipeError(
@@ -38,22 +45,29 @@ def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]])
         raise RecipeError(f"sample.conditions: this model {what}, got {', '.join(unknown)}", code="E1296")
     if missing := [name for name in taken if name not in conditions]:
         raise RecipeError(
-            f"this model edits images, and sample.conditions has no {', '.join(missing)}; write "
+            f"this model {'inpaints' if family.inpaints else 'edits images'}, and sample.conditions has no "
+            f"{', '.join(missing)}; write "
             f"sample.conditions={{{missing[0]}: IMAGE}}, or --condition {missing[0]}=IMAGE",
             code="E1296",
         )
 
 
 def with_images(
-    requests: Sequence[Request], recipe: Recipe, encoder: Callable[[], ModelFamily], known: Encoded
-) -> list[Request]:
+    requests: Sequence[Request], recipe: Recipe, encoder: Callable[[], ModelFamily], known: Encoded, *,
+    inpaints: bool = False,
+) -> list[Request]:  # fmt: skip
     """The requests with their condition images. encoder: returns a family with its autoencoder, called for images that
-    are not `known`, which are added to it. Raises RecipeError E1091 for an image that cannot be read, E1296 for fewer
-    images than prompts."""
+    are not `known`, which are added to it. inpaints: whether the model does. Raises RecipeError E1091 for an image that
+    cannot be read, E1296 for fewer images than prompts, and for a mask of another size than its image."""
     conditions = _in_trained_order(recipe)
+    files = [{name: _file_of(name, paths, request.line) for name, paths in conditions} for request in requests]
+    if inpaints:
+        images = [_inpainting(of_request, request.size, recipe.data, encoder, known)
+                  for of_request, request in zip(files, requests, strict=True)]  # fmt: skip
+        return [replace(request, images=of_request) for request, of_request in zip(requests, images, strict=True)]
     keys = [
-        {name: (name, _file_of(name, files, request.line), request.size) for name, files in conditions}
-        for request in requests
+        {name: (name, path, request.size) for name, path in of_request.items()}
+        for request, of_request in zip(requests, files, strict=True)
     ]
     for key in dict.fromkeys(key for one in keys for key in one.values()):
         if key not in known:
@@ -107,6 +121,47 @@ def _file_of(name: str, files: Sequence[Path], number: int) -> Path:
 
 
 def _encode(name: str, path: Path, size: Size, recipe: Recipe, model: ModelFamily) -> Tensor:
-    device = next(model.parts()["vae"].parameters()).device
-    pixels = pixels_of(path, replace(size, frames=1), recipe.data, f"sample.conditions.{name}")
+    device, setting = next(model.parts()["vae"].parameters()).device, f"sample.conditions.{name}"
+    own = _find_own_size(name, path, size, recipe, model)
+    pixels = pixels_of(path, replace(own or size, frames=1), recipe.data, setting)
     return model.encode_media(pixels.to(device)).chunk(2, dim=1)[0].cpu()
+
+
+def _inpainting(
+    files: Mapping[str, Path], size: Size, data: DataSettings, encoder: Callable[[], ModelFamily], known: Encoded
+) -> dict[str, Tensor]:
+    """`Request.images` of a model that inpaints. files: the image and its mask."""
+    image, mask = (files[name] for name in _INPAINTING)
+    keys = {name: (f"{name} {mask}", image, size) for name in (inpainting.MASK, inpainting.MASKED_IMAGE)}
+    if not known.keys() >= set(keys.values()):
+        _require_one_size(image, mask)
+        model = encoder()
+        device = next(model.parts()["vae"].parameters()).device
+        region = region_of(mask, replace(size, frames=1), data, "sample.conditions.mask")
+        pixels = pixels_of(image, replace(size, frames=1), data, "sample.conditions.source")
+        encoded = encode_inpainting(model, pixels.to(device), region.to(device))
+        known.update({keys[name]: tensor.cpu() for name, tensor in encoded.items()})
+    return {name: known[key] for name, key in keys.items()}
+
+
+def _require_one_size(image: Path, mask: Path) -> None:
+    """Raises RecipeError E1296 for a mask of another size than its image."""
+    sizes = [
+        probe_size(path, f"sample.conditions.{name}") for name, path in zip(_INPAINTING, (image, mask), strict=True)
+    ]
+    if sizes[0] != sizes[1]:
+        raise RecipeError(
+            f"sample.conditions.mask: {mask} is {sizes[1]}, its image {sizes[0]}; give a mask of the image's size",
+            code="E1296",
+        )
+
+
+def _find_own_size(name: str, path: Path, size: Size, recipe: Recipe, model: ModelFamily) -> Size | None:
+    """The size of an image that keeps its shape, None for one that gets the generated size. As in training; a condition
+    that the recipe does not train keeps its shape, at about as many pixels as are generated, if the model allows it."""
+    trained = [one.settings.conditions[name] for one in recipe.data.image_sets() if name in one.settings.conditions]
+    is_own = trained[0].align == "own" if trained else not model.files.needs_aligned_conditions
+    if not is_own:
+        return None
+    image = probe_size(path, f"sample.conditions.{name}")
+    return condition_shapes.fit_one(image, size.pixels, recipe.data, is_exact=not trained)

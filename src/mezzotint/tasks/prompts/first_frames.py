@@ -50,17 +50,26 @@ def refuse_first_frames(family: ModelFamily, requests: Sequence[Request]) -> Non
 
 def pixels_of(path: Path, size: Size, data: DataSettings, setting: str) -> Tensor:
     """(1, 3, H, W) in [−1, 1]: the image resized to cover the size and center-cropped. Raises RecipeError E1091."""
-    image_size = probe_size(path, setting)
-    factor = max(size.width / image_size.width, size.height / image_size.height)
-    covering = Size(
-        max(size.width, round(image_size.width * factor)), max(size.height, round(image_size.height * factor))
-    )
-    corner = (covering.height - size.height) // 2, (covering.width - size.width) // 2
-    placed = Placement(size, covering, corner)
+    placed = _cover(size, probe_size(path, setting))
     levels = decoding.decode_image(
         path, placed, resize=data.resize, background=data.background, max_pixels=data.max_pixels
     )
     return torch.from_numpy(levels)[None].float() / 127.5 - 1.0
+
+
+def region_of(path: Path, size: Size, data: DataSettings, setting: str) -> Tensor:
+    """(1, H, W) uint8: the brightness of a mask file, placed like `pixels_of`. Raises RecipeError E1091."""
+    placed = _cover(size, probe_size(path, setting))
+    return torch.from_numpy(decoding.mask(path, placed, is_alpha=False, max_pixels=data.max_pixels))[None]
+
+
+def _cover(size: Size, image_size: Size) -> Placement:
+    """An image resized to cover a size, and cropped to its middle."""
+    factor = max(size.width / image_size.width, size.height / image_size.height)
+    covering = Size(
+        max(size.width, round(image_size.width * factor)), max(size.height, round(image_size.height * factor))
+    )
+    return Placement(size, covering, ((covering.height - size.height) // 2, (covering.width - size.width) // 2))
 
 
 def probe_size(path: Path, setting: str) -> Size:

@@ -125,7 +125,9 @@ class PreviewPrompts:
             shared = json.loads(self._runtime.share(json.dumps(content)))
             requests = [Request(**{**r, "size": Size(**r["size"])}) for r in shared["requests"]]
             settings = SampleSettings.model_validate(shared["settings"])
-        requests = condition_images.with_images(requests, self._recipe, self._open_encoder, self._images)
+        requests = condition_images.with_images(
+            requests, self._recipe, self._open_encoder, self._images, inpaints=self._model.family.inpaints
+        )
         requests = condition_images.with_whole_images(requests, self._recipe, self._model.family.text_images)
         return PreviewRequests(self._with_embeddings(self._with_first_frames(requests)), settings)
 

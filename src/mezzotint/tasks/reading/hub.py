@@ -29,8 +29,7 @@ def with_folders(reading: Reading, *, insist: bool) -> Reading:
     model, notes = reading.recipe.model, list(reading.notes)
     folders: dict[str, Path] = {}
     for field, path in (("path", model.path), ("config", model.config), ("vae", model.vae)):
-        extra = " --exclude '*.safetensors'" if field == "config" else ""
-        folder = None if path is None else _folder_of(path, base, insist=insist, extra=extra)
+        folder = None if path is None else _folder_of(path, base, insist=insist, field=field)
         if folder is not None:
             folders[field] = folder
             notes.append(f"{str(path).partition('@')[0]} is {folder}")
@@ -40,9 +39,9 @@ def with_folders(reading: Reading, *, insist: bool) -> Reading:
     return replace(reading, recipe=recipe, notes=tuple(notes))
 
 
-def _folder_of(path: Path, base_folder: Path | None, *, insist: bool, extra: str) -> Path | None:
+def _folder_of(path: Path, base_folder: Path | None, *, insist: bool, field: str) -> Path | None:
     """The folder of a hub id; None for other paths, for a path that exists as written, and for what is not in the
-    cache. extra: options of the command that downloads it, for the message."""
+    cache. field: of `model`, for the message."""
     is_file_name = path.suffix.lower() in weights_formats.readable_suffixes()  # not an id, though it has a slash
     match = None if is_file_name else _ID.fullmatch(str(path))
     if match is None or resolve_path(path, base_folder, shipped=MODELS).exists():
@@ -52,8 +51,10 @@ def _folder_of(path: Path, base_folder: Path | None, *, insist: bool, extra: str
     folder = local if local.exists() else cached_folder(name, match["revision"] or "main")
     if folder is None and insist:
         revision = f" at revision {match['revision']}" if match["revision"] else ""
+        extra = " --exclude '*.safetensors'" if field == "config" else ""
         raise WeightsError(
-            f"{name} is not a local folder, and the local cache of the hub ({cache_root()}) lacks it{revision}; "
+            f"model.{field}: {name} is not a local folder, and the local cache of the hub ({cache_root()}) lacks "
+            f"it{revision}; "
             f"download it with `hf download {name}{extra}`, or give a folder",
             code="E1401",
         )

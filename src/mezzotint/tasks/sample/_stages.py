@@ -41,7 +41,7 @@ def generate_images(
     if settings.clip.first_frame is not None:
         requests = first_frames.with_first_frames(model.family, lambda: model.family, requests, recipe)
     condition_images.require_taken(model.family, settings.conditions)
-    requests = condition_images.with_images(requests, recipe, lambda: model.family, {})
+    requests = condition_images.with_images(requests, recipe, lambda: model.family, {}, inpaints=model.family.inpaints)
     requests = condition_images.with_whole_images(requests, recipe, model.family.text_images)
     leave = refiner.strength if refiner.path is not None and refiner.finish else 0.0
     span = Span(strength=settings.strength if settings.image is not None else 1.0, refiner_share=leave)

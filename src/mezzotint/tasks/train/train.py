@@ -150,6 +150,8 @@ def translate_failures(runtime: Runtime, folder: RunFolder, command: str, recipe
     except Stopped as stopped:
         raise Stopped(f"{stopped.message}; {resume_hint()}", signal_number=stopped.signal_number) from stopped
     except (StorageError, Diverged) as error:
+        if error.code == "E1703":  # the same command would fail again
+            raise
         if isinstance(error, Diverged) and runtime.is_first:
             with suppress(StorageError):
                 folder.record("diverged", code=error.code, what=error.message)

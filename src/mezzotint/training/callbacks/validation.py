@@ -21,7 +21,7 @@ from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.families.base import batch_latents, batch_text, condition_latents
 from mezzotint.settings.base import Every
-from mezzotint.stages import Batch, Condition, StepReport, TextEmbedding
+from mezzotint.stages import Batch, Condition, ConditionImages, StepReport, TextEmbedding
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,
     Weights,
@@ -154,16 +154,24 @@ class Validation(Callback):
         sums = torch.zeros(len(self._timesteps), dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches):
             if batch.latents is None:  # encode once: the VAE is not trained; the pixels are freed
-                latents = self._latents(batch).to("cpu")
-                batches[number] = batch = replace(batch, pixels=None, moments=None, latents=latents, joined_images=None)
-            x_0 = self._latents(batch)
+                batches[number] = batch = self._encode(batch)
+            x_0, images = self._latents(batch), condition_latents(self.model.family, batch, self.device)
             with self.model.precision.autocast(self.device):
-                condition = self.model.family.condition(self._text(batch), batch)
-                condition = replace(condition, images=condition_latents(self.model.family, batch, self.device))
+                condition = replace(self.model.family.condition(self._text(batch), batch), images=images)
                 for index, timestep in enumerate(self._timesteps):
                     sums[index] += self._errors(x_0, condition, batch, timestep).double().sum()
         count = sum(batch.size for batch in batches)
         return [float(total) / count for total in sums.tolist()]
+
+    def _encode(self, batch: Batch) -> Batch:
+        """The batch with latents of its images and condition images, on the CPU, and no pixels."""
+        images = condition_latents(self.model.family, batch, self.device)
+        is_kept = torch.ones(batch.size, dtype=torch.bool)
+        conditions = {name: ConditionImages(None, image.to("cpu"), is_kept) for name, image in images.items()}
+        return replace(
+            batch, pixels=None, moments=None, latents=self._latents(batch).to("cpu"), joined_images=None,
+            conditions=conditions, region=None,
+        )  # fmt: skip
 
     def _latents(self, batch: Batch) -> Tensor:
         return batch_latents(self.model.family, batch, self.device, self.model.objective.settings.posterior)

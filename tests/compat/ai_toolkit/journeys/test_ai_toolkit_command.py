@@ -77,6 +77,23 @@ def test_transformer_is_trained(tmp_path: Path, network: str) -> None:
     assert Path("output/fox/fox.safetensors").is_file()
 
 
+def test_kontext_is_trained_on_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images(tmp_path / "images")
+    images(tmp_path / "before")
+    prompts = {"sample.prompts": ["a fox --ctrl_img before/020.png"]}
+    changes: dict[str, Any] = {**SMALL, **FLUX, **prompts, "model.arch": "flux_kontext", "train.dtype": "bf16"}
+    changes |= {"model.name_or_path": "tiny-flux", "datasets.0.resolution": 64, "datasets.0.bucket_tolerance": 16}
+    changes |= {"datasets.0.control_path": "before", "logging.log_every": 1}
+    assert train(changes, "model.weights=random", "model.flux.t5_tokens=16") == 0
+    assert len(losses()) == 2
+    assert list(Path("output/fox/samples").rglob("*.png"))
+    Path("before/020.png").unlink()
+    assert train({**changes, "training_folder": "other"}, "model.weights=random") == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "error[E1294]" in message
+    assert "without a source image: 020.png; add an image of the same name" in message
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "model", "more"),

@@ -11,10 +11,13 @@ from jobs import FLUX
 from mezzotint.compat.ai_toolkit._rows import SAMPLES
 
 WAN = {"model.arch": "wan22_14b", "train.noise_scheduler": "flowmatch", "sample.sampler": "flowmatch"}
+KLEIN = {"model.arch": "flux2_klein_4b", "train.noise_scheduler": "flowmatch", "sample.sampler": "flowmatch"}
 LOKR = {"network.type": "lokr", "network.lokr_full_rank": False}
 PRODIGY = {"train.optimizer": "prodigy"}
 FACTOR = {"train.optimizer": "adafactor"}
 FULL = {"network": GONE}
+_IMAGES = ("samples.ctrl_img", "samples.ctrl_img_1", "samples.ctrl_img_2", "samples.ctrl_img_3")
+_CONTROLS = ("datasets.control_path", *(f"datasets.control_path_{number}" for number in (1, 2, 3)))
 BESIDE: dict[str, dict[str, Any]] = {
     "network.rank": {"network.linear": GONE},
     "network.alpha": {"network.linear_alpha": GONE},
@@ -62,6 +65,8 @@ BESIDE: dict[str, dict[str, Any]] = {
                                                                   "sample.samples.0.prompt": "a"}),
     **{f"samples.{row.flag}": {"sample.prompts": GONE, "sample.samples.0.prompt": "a"} for row in SAMPLES
        if row.flag not in ("fps", "num_frames", "prompt")},
+    **dict.fromkeys(_IMAGES, KLEIN | {"sample.prompts": GONE, "sample.samples.0.prompt": "a"}),
+    **dict.fromkeys(_CONTROLS, KLEIN),
 }  # fmt: skip
 """What else the file has, both times."""
 
@@ -227,6 +232,9 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
                                  "data.buckets.shape": "aspect", "data.buckets.max_aspect": 4.0}),
     "datasets.fps": (16, {"data.clips.fps": 16.0}),
     "datasets.do_i2v": (True, {"model.wan.first_frame_prob": 1.0}),
+    **dict.fromkeys(_CONTROLS, ("before", {"data.conditions.source.folder": "before",
+                                           "data.conditions.source.align": "own"})),
+    **dict.fromkeys(_IMAGES, ("a.png", {"sample.conditions.source": "a.png"})),
     "samples.width": (768, {"sample.size": [768, 512]}),
     "samples.height": (768, {"sample.size": [512, 768]}),
     "samples.neg": ("blurry", {"sample.negative_prompt": "blurry"}),

@@ -3,7 +3,7 @@ tiny folders of flow-matching models, which hold networks of the real classes.""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,15 @@ def line(dialect: str, *words: str) -> list[str]:
 
 @contextmanager
 def prepared(dialect: str, *words: str, ours: tuple[str, ...] = ()) -> Iterator[Job]:
-    """The run of a command before its first step."""
-    reading = parse(["--as", dialect, *OURS, *ours, "--", *line(dialect, *words)], "train")
+    """The run of a command of a flow-matching model before its first step."""
+    with prepared_line(dialect, line(dialect, *words), ours) as job:
+        yield job
+
+
+@contextmanager
+def prepared_line(dialect: str, words: Sequence[str], ours: tuple[str, ...] = ()) -> Iterator[Job]:
+    """The run of a complete command before its first step."""
+    reading = parse(["--as", dialect, *OURS, *ours, "--", *words], "train")
     recipe = resolve_paths(reading)
     runtime = open_runtime(recipe.run, Launch())
     folder = RunFolder(folder_of(reading, recipe)).open()

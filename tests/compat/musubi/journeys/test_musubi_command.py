@@ -53,6 +53,35 @@ def test_lora_of_two_steps_is_in_the_output_folder(
     assert any(name.endswith("self_attn_q.lora_down.weight") for name in names)
 
 
+def test_published_command_of_kontext_passes_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command of musubi-tuner's docs/flux_kontext.md, without its files of model parts."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("images", "before"):
+        Path(folder).mkdir()
+        for number in range(3):
+            shutil.copy(IMAGES / f"000{number}.png", folder)
+            Path(f"images/000{number}.txt").write_text(f"shape {number}", "utf-8")
+    Path("data.toml").write_text(f'{DATA}control_directory = "before"\n', "utf-8")
+    line = [
+        "accelerate", "launch", "--num_cpu_threads_per_process", "1", "--mixed_precision", "bf16",
+        "src/musubi_tuner/flux_kontext_train_network.py", "--dit", "tiny-flux", "--dataset_config", "data.toml",
+        "--sdpa", "--mixed_precision", "bf16", "--timestep_sampling", "flux_shift", "--weighting_scheme", "none",
+        "--optimizer_type", "adamw8bit", "--learning_rate", "1e-4", "--gradient_checkpointing",
+        "--max_data_loader_n_workers", "2", "--persistent_data_loader_workers", "--network_module",
+        "networks.lora_flux", "--network_dim", "32", "--max_train_epochs", "16", "--save_every_n_epochs", "1",
+        "--seed", "42", "--output_dir", "out", "--output_name", "name-of-lora",
+    ]  # fmt: skip
+    assert main(["check", "--as", "musubi", *OURS, "--", *line]) == 0
+    shutil.rmtree("before")
+    shutil.copytree("images", "before", ignore=shutil.ignore_patterns("0001.*"))
+    capsys.readouterr()
+    assert main(["check", "--as", "musubi", *OURS, "--", *line]) == 2
+    report = capsys.readouterr()
+    assert "E1294" in report.out + report.err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "model", "more"),

@@ -15,6 +15,8 @@ from mezzotint.settings.reading.translation import Launched, Translation
 from mezzotint.tasks.reading import foreign
 
 DATA = Path(__file__).parent / "data.toml"
+EDITS = DATA.with_name("edits.toml")
+"""The same with control images."""
 
 
 def line(script: str, *words: str) -> list[str]:
@@ -22,7 +24,8 @@ def line(script: str, *words: str) -> list[str]:
     one = SCRIPTS[script]
     module = (f"--network_module={one.network}",) if one.network else ()
     version = ("--model_version=klein-base-4b",) if one.family == "flux2" else ()
-    data = () if any(word.startswith("--dataset_config") for word in words) else (f"--dataset_config={DATA}",)
+    file = EDITS if one.family == "flux" else DATA
+    data = () if any(word.startswith("--dataset_config") for word in words) else (f"--dataset_config={file}",)
     return [f"{script}.py", "--dit=base", "--optimizer_type=AdamW", "--output_dir=out", *data, *module, *version,
             *words]  # fmt: skip
 

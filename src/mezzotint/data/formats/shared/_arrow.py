@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mezzotint.data.formats.shared.tables import ColumnNames, TableRow, require_columns, require_data
+from mezzotint.data.formats.shared.tables import ColumnNames, TableRow, condition_names, require_columns, require_data
 from mezzotint.errors import DatasetError
 
 _ROWS, _BATCH_BYTES = 64, 512 << 20  # rows at a time, because each may contain an image; fewer if a column is large
@@ -28,12 +28,12 @@ def rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     try:
         number, unpacked, size = 0, 0, path.stat().st_size
         for batch in _parquet(path, columns) if path.suffix.lower() == ".parquet" else _arrow(path, columns):
-            masks = batch.column(2).to_pylist() if batch.num_columns > 2 else [None] * batch.num_rows
-            values = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), masks, strict=True)
-            for image, caption, mask in values:
-                unpacked += _bytes_of(image) + _bytes_of(caption) + _bytes_of(mask)
+            has_mask = batch.num_columns > 2 + len(columns.conditions)
+            for image, caption, *others in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                unpacked += sum(map(_bytes_of, (image, caption, *others)))
                 _require_room(path, unpacked, size)
-                yield TableRow(number, image, caption, mask=mask)
+                mask = others.pop() if has_mask else None
+                yield TableRow(number, image, caption, mask=mask, conditions=tuple(others))
                 number += 1
                 if number > size:
                     raise DatasetError(f"{path}: has more rows than bytes ({size:,}); {_OTHER_COPY}", code="E1211")
@@ -132,7 +132,8 @@ def _child(data: bytes, table: int, number: int = -1) -> int:
 
 
 def _check_columns(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
-    """The names of the columns of images and captions, and of masks if it exists and is used; checks their types."""
+    """The names of the columns of images, captions and conditions, and of masks if it exists and is used; checks their
+    types."""
     image, caption = require_columns(path, columns, schema.names)
     if not _is_image(schema.types[image]):
         raise DatasetError(
@@ -146,8 +147,16 @@ def _check_columns(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
             "set data.columns.caption",
             code="E1212",
         )
+    names = [schema.names[image], schema.names[caption], *condition_names(columns, schema.names)]
+    for name in names[2:]:
+        if not (_is_image(kind := schema.types[schema.names.index(name)]) or pa.types.is_null(kind)):
+            raise DatasetError(
+                f"{path}: the column {name!r} contains {kind}, not images (a struct of bytes and path, bytes, or file "
+                "names); set data.conditions.NAME.column",
+                code="E1212",
+            )
     if columns.mask not in schema.names:
-        return [schema.names[image], schema.names[caption]]
+        return names
     kind = schema.types[schema.names.index(columns.mask)]
     if not (_is_image(kind) or pa.types.is_null(kind)):
         raise DatasetError(
@@ -155,7 +164,7 @@ def _check_columns(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
             "remove data.mask.source=files",
             code="E1447",
         )
-    return [schema.names[image], schema.names[caption], columns.mask]
+    return [*names, columns.mask]
 
 
 def _is_image(kind: Any) -> bool:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mezzotint.data.files.listing import Unusable
 from mezzotint.data.formats.base import Item, Noted, Skipped, Source
@@ -17,6 +18,7 @@ from mezzotint.data.formats.shared.table_files import is_manifest, is_table
 from mezzotint.data.formats.shared.tables import ColumnNames, TableRow, csv_rows, jsonl
 from mezzotint.errors import DatasetError
 from mezzotint.settings.counting import format_names
+from mezzotint.settings.sections.conditions import condition_columns
 from mezzotint.stages import Sample
 
 _OUTSIDE = re.compile(r"/|\\|[A-Za-z]:[\\/]|[A-Za-z][A-Za-z0-9+.-]*://|(file|data):", re.IGNORECASE)
@@ -124,11 +126,15 @@ class _RowReader:
             name, path = self._image(table, row)
             captions = captions_in(row.caption, self._source.settings.captions)
             mask = self._mask(table, row)
-            if not captions:
-                return _with_mask(self._without_caption(name or position, path, position), mask)
-            return _with_mask(
-                self._sample(name or position, path, captions, position, repeated if name else None), mask
-            )
+            self._count_as_named(table, row)
+            item: Sample | Skipped | None
+            if captions:
+                item = self._sample(name or position, path, captions, position, repeated if name else None)
+            else:
+                item = self._without_caption(name or position, path, position)
+            if self._source.condition and isinstance(item, Sample):
+                return self._of_condition(item, table, row)
+            return _with_mask(item, mask)
         except _Outside as error:
             self._outside.append(f"{position} ({error})")
         except Unusable as error:
@@ -164,28 +170,46 @@ class _RowReader:
         return Sample(self._source.prefix + key, path, captions, repeats=self._source.repeats)
 
     def _image(self, table: str, row: TableRow) -> tuple[str, Path]:
-        """The name below the root and the path of a row's image; the name is empty for an image inside the table."""
-        value = row.image
-        if isinstance(value, dict):
-            value = value.get("bytes") or value.get("path")
+        """The name below the root and the path of a row's image; the name is empty for an image inside the table, of
+        which nothing is stored while a condition is read."""
+        content = self._content(row.image, table, self._kind.word)
+        if isinstance(content, str):
+            return content, self._source.root / content
+        return "", self._source.root if self._source.condition else self._put(content)
+
+    def _of_condition(self, item: Sample, table: str, row: TableRow) -> Sample | Skipped:
+        """A row's condition image in place of its sample, with the sample's key."""
+        [value], word = row.conditions, f"{self._source.condition} image"
+        if is_absent(_bytes_or_path(value)):
+            return Skipped(item.key, f"no {word}", is_wanted=True)
+        content = self._content(value, table, word)
+        path = self._source.root / content if isinstance(content, str) else self._put(content)
+        return replace(item, media=path)
+
+    def _content(self, raw: Any, table: str, word: str) -> str | bytes:
+        """The name below the root of an image, or the content of one inside the table. Raises _Outside and Unusable."""
+        value = _bytes_or_path(raw)
         if isinstance(value, (bytes, bytearray)):
-            return "", self._put(bytes(value))
+            return bytes(value)
         if is_absent(value):
-            raise Unusable(f"no {self._kind.word}")
+            raise Unusable(f"no {word}")
         if not isinstance(value, str):
-            raise Unusable(f"its {self._kind.word} is {kind_of(value)}, not a file name")
-        if isinstance(row.image, dict) and value.startswith("/"):
+            raise Unusable(f"its {word} is {kind_of(value)}, not a file name")
+        if isinstance(raw, dict) and value.startswith("/"):
             cached = _of_library_cache(value, self._source)
             if cached is not None:
-                return "", self._put(cached)
-        name = self._inside(value, table)
-        return name, self._source.root / name
+                return cached
+        return self._inside(value, table)
+
+    def _count_as_named(self, table: str, row: TableRow) -> None:
+        """Condition images do not count as images without a row."""
+        for value in map(_bytes_or_path, row.conditions):
+            if isinstance(value, str) and not _is_outside(value):
+                self._named.setdefault(self._below(value, table), {})
 
     def _mask(self, table: str, row: TableRow) -> Path | None:
         """The file of a row's mask; None without one. Raises _Outside and Unusable."""
-        value = row.mask
-        if isinstance(value, dict):
-            value = value.get("bytes") or value.get("path")
+        value = _bytes_or_path(row.mask)
         if is_absent(value):
             return None
         if isinstance(value, (bytes, bytearray)):
@@ -205,7 +229,7 @@ class _RowReader:
 
     def _below(self, written: str, table: str) -> str:
         """The name below the root for a name relative to the table's folder. Raises _Outside."""
-        if _OUTSIDE.match(written) or ".." in re.split(r"[/\\]", written):
+        if _is_outside(written):
             raise _Outside(ascii(written[:100]))
         return posixpath.normpath(posixpath.join(posixpath.dirname(table), written))
 
@@ -225,6 +249,15 @@ class _RowReader:
         raise Unusable(f"{text}: no such file below the folder of the table{hint}")
 
 
+def _bytes_or_path(value: Any) -> Any:
+    """What an image of a table is: a struct of the library `datasets` has one of bytes and path."""
+    return value.get("bytes") or value.get("path") if isinstance(value, dict) else value
+
+
+def _is_outside(written: str) -> bool:
+    return bool(_OUTSIDE.match(written)) or ".." in re.split(r"[/\\]", written)
+
+
 def _with_mask(item: Sample | Skipped | None, mask: Path | None) -> Sample | Skipped | None:
     if mask is None or not isinstance(item, Sample):
         return item
@@ -238,9 +271,16 @@ def _rows(source: Source, name: str, kind: RowKind) -> Iterator[TableRow]:
     image = kind.column if columns.image == "image" else columns.image
     of_names = (f"{image}_file_name", image)
     mask = "mask" if source.settings.mask.source == "files" and image != "mask" else ""
-    names = ColumnNames(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption, mask=mask)
-    if not is_manifest(name):
-        names = ColumnNames((image,), columns.caption, mask=mask)
+    read = (source.condition,) if source.condition else condition_columns(source.settings.conditions)
+    names = ColumnNames(
+        ("file_name", *of_names) if columns.image == "image" else of_names,
+        columns.caption,
+        mask=mask,
+        conditions=tuple((f"{column}_file_name", column) for column in read),
+    )
+    if not is_manifest(name):  # with images inside: those of conditions are read in a pass of their own
+        inside = ((source.condition,),) if source.condition else ()
+        names = ColumnNames((image,), columns.caption, mask=mask, conditions=inside)
     match path.suffix:
         case ".jsonl":
             return jsonl(path, names)

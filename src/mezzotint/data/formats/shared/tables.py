@@ -29,24 +29,26 @@ _SHOWN_COLUMNS = 30
 class ColumnNames:
     """The columns to read. images: possible names of the image column; the first existing one is used. caption: name
     of the caption column. remedy: advice if one is missing, instead of setting another in the recipe. mask: name of the
-    optional mask column, or "" for none."""
+    optional mask column, or "" for none. conditions: possible names of each column of condition images."""
 
     images: tuple[str, ...]
     caption: str
     remedy: str = ""
     mask: str = ""
+    conditions: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row. number: of its first line, from 1, in text files; from 0 in others. image, caption, mask: raw values,
-    None if absent. fault: why the row cannot be read, otherwise ""."""
+    """One row. number: of its first line, from 1, in text files; from 0 in others. image, caption, mask, conditions:
+    raw values, None if absent. fault: why the row cannot be read, otherwise ""."""
 
     number: int
     image: Any = None
     caption: Any = None
     fault: str = ""
     mask: Any = None
+    conditions: tuple[Any, ...] = ()
 
 
 def jsonl(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
@@ -78,11 +80,15 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
             header = [name.strip() for name in next(reader, [])]
             image, caption = require_columns(path, columns, header)
             mask = header.index(columns.mask) if columns.mask in header else -1
+            others = [header.index(name) for name in condition_names(columns, header)]
             begin = reader.line_num + 1
             for fields in reader:
                 if len(fields) == len(header):
                     row_mask = fields[mask] or None if mask >= 0 else None
-                    yield TableRow(begin, fields[image] or None, fields[caption] or None, mask=row_mask)
+                    of_row = tuple(fields[i] or None for i in others)
+                    yield TableRow(
+                        begin, fields[image] or None, fields[caption] or None, mask=row_mask, conditions=of_row
+                    )
                 elif fields:
                     many = f"{format_count(len(fields), 'field')}, but the header has {len(header)}"
                     yield TableRow(begin, fault=f"{many}; put texts that contain the separator in quotes")
@@ -106,7 +112,20 @@ def require_columns(path: Path, columns: ColumnNames, header: Sequence[str]) -> 
     for name in (image, columns.caption):
         if list(header).count(name) > 1:
             raise DatasetError(f"{path}: the column {name!r} exists twice; {listing}", code="E1212")
+    if len(condition_names(columns, header)) < len(columns.conditions):
+        names = next(names for names in columns.conditions if not set(names) & set(header))
+        raise DatasetError(
+            f"{path}: no column {' or '.join(map(repr, names))} for a condition; {listing}; set "
+            "data.conditions.NAME.column",
+            code="E1212",
+        )
     return list(header).index(image), list(header).index(columns.caption)
+
+
+def condition_names(columns: ColumnNames, header: Sequence[str]) -> list[str]:
+    """The existing columns of condition images, in order."""
+    existing = (next((name for name in names if name in header), None) for names in columns.conditions)
+    return [name for name in existing if name is not None]
 
 
 def require_data(path: Path) -> None:
@@ -151,8 +170,14 @@ def _parse(line: str, number: int, columns: ColumnNames, seen: set[str]) -> Tabl
     if not isinstance(value, dict):
         return TableRow(number, fault=f"{kind_of(value)}, not an object")
     seen.update(value)
-    image = next((value[name] for name in columns.images if value.get(name) is not None), None)
-    return TableRow(number, image, value.get(columns.caption), mask=value.get(columns.mask) if columns.mask else None)
+    image = _first(value, columns.images)
+    mask = value.get(columns.mask) if columns.mask else None
+    conditions = tuple(_first(value, names) for names in columns.conditions)
+    return TableRow(number, image, value.get(columns.caption), mask=mask, conditions=conditions)
+
+
+def _first(values: dict[str, Any], names: Sequence[str]) -> Any:
+    return next((values[name] for name in names if values.get(name) is not None), None)
 
 
 def _delimiter(header: str, columns: ColumnNames) -> str:

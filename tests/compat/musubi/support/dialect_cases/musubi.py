@@ -48,7 +48,8 @@ DOCUMENTED: dict[str, Any] = {
     "save_last_n_steps_state": None, "save_precision": None, "save_state": False, "save_state_on_train_end": False,
     "save_state_to_huggingface": False, "scale_weight_norms": None, "script": None, "sdpa": False, "seed": None,
     "show_timesteps": None, "sigmoid_scale": 1.0, "split_attn": False, "t5": None, "task": "t2v-14B",
-    "text_encoder": None, "timestep_boundary": None, "timestep_sampling": "sigma", "training_comment": None,
+    "text_encoder": None, "text_encoder1": None,
+    "text_encoder2": None, "timestep_boundary": None, "timestep_sampling": "sigma", "training_comment": None,
     "use_32bit_attention": False, "use_pinned_memory_for_block_swap": False, "vae": None, "vae_cache_cpu": False,
     "vae_dtype": None, "wandb_api_key": None, "wandb_run_name": None, "weighting_scheme": "none", "xformers": False,
 }  # fmt: skip
@@ -151,8 +152,8 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
 }  # fmt: skip
 
 ELSEWHERE = {
-    "script", "fp8_scaled", "text_encoder", "task", "model_version", "full_bf16", "fused_backward_pass",
-    "dataset_config",
+    "script", "fp8_scaled", "text_encoder", "text_encoder1", "text_encoder2", "task", "model_version", "full_bf16",
+    "fused_backward_pass", "dataset_config",
 }  # fmt: skip
 """Options of other scripts than that of `BAREST`, or with values of several; test_model.py, test_run.py and
 test_datasets.py have them."""
