@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -25,6 +26,22 @@ class Size:
 
     def __str__(self) -> str:
         return f"{self.width}×{self.height}" + (f"×{self.frames}" if self.frames > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TextImages:
+    """How a text encoder that sees condition images sees each of them: whole, in its own shape, at about `pixels`
+    pixels, with sides that are multiples of `step`. tokens: that one image adds to a text, at most."""
+
+    pixels: int
+    step: int
+    tokens: int
+
+    def fit(self, image: Size) -> Size:
+        """The size at which an image is seen."""
+        width = math.sqrt(self.pixels * image.aspect)
+        sides = (max(round(side / self.step), 1) * self.step for side in (width, width / image.aspect))
+        return Size(*sides)
 
 
 def cover(image: Size, target: Size) -> Size:

@@ -112,11 +112,13 @@ class TextEmbedding:
 class ConditionImages:
     """The images of one condition (`data.conditions`) for the samples of a batch. Exactly one of pixels (B, 3, H, W) in
     [−1, 1] and latents (B, C, h, w; the posterior's mean, scaled) is present. is_kept: (B,) bool; the model gets zeros
-    for a sample whose image is missing or dropped."""
+    for a sample whose image is missing or dropped. whole: the B images as a text encoder sees them, uint8 (3, H, W) of
+    any size on the host, None for a missing or dropped one; empty if it sees none, or if embeddings are cached."""
 
     pixels: Tensor | None
     latents: Tensor | None
     is_kept: Tensor
+    whole: tuple[Tensor | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import torch
 from mezzotint import durable
 from mezzotint.assets import MODELS
 from mezzotint.cli import main
-from mezzotint.data.cache import entries
+from mezzotint.data.cache import entry_folder
 from mezzotint.data.catalogue import catalogue, thumbnails
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings import weights_formats
@@ -115,12 +115,12 @@ def test_leftovers_of_small_cache_files_are_swept(tmp_path: Path) -> None:
     settings = small_of(tmp_path / "images", cache={"path": tmp_path / "cache"})
     data_set = catalogue.build(settings, tmp_path / "cache" / "catalogues", workers=1)
     layout, journal = tmp_path / "cache" / "layout.json", data_set.memo.path.with_name("memo.sqlite-journal")
-    killed(lambda: entries.write_durably(layout, b"half"))
+    killed(lambda: entry_folder.write_durably(layout, b"half"))
     killed(lambda: data_set.memo.put("thumbnail", 1, Killing(os.urandom(9 << 20))))  # spills before it is committed
     assert len(left(tmp_path)) == 1
     assert journal.exists()
     assert thumbnails.thumbnail(data_set, 0, settings)
-    entries.write_durably(layout, b"whole")
+    entry_folder.write_durably(layout, b"whole")
     assert not left(tmp_path)
     assert not journal.exists()
     assert data_set.memo.get("thumbnail", 1) is None

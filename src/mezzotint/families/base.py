@@ -18,7 +18,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
 from mezzotint.settings.families.base import FamilySpec, is_denoiser
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.shapes import Size
+from mezzotint.shapes import Size, TextImages
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.layer_streaming import LayerStreamer
@@ -153,6 +153,10 @@ class ModelFamily(ABC):
 
     condition_names: tuple[str, ...] = ()
     """The condition images that the denoiser takes, see `ModelFiles.condition_names`."""
+    min_conditions: int | None = None
+    """See `ModelFiles.min_conditions`."""
+    text_images: TextImages | None = None
+    """How the text encoder sees condition images, see `ModelFiles.text_images`."""
     inpaints: bool = False
     """Whether the denoiser fills a region of an image, see `ModelFiles.inpaints`."""
     guides_images: bool = False
@@ -165,6 +169,14 @@ class ModelFamily(ABC):
     @abstractmethod
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """Captions → embeddings, (B, L, D). Differentiable when the text encoder is trained and grad is enabled."""
+
+    def encode_text_with_images(
+        self, captions: Sequence[str], images: Sequence[Sequence[Tensor | None]]
+    ) -> TextEmbedding:
+        """`encode_text` with the condition images of each caption, for a text encoder that sees them (`text_images`);
+        others ignore them. images: for each caption uint8 (3, H, W), None for a missing one; each has as many. An
+        embedding does not depend on the others."""
+        return self.encode_text(captions)
 
     def _part(self, name: str) -> Any:
         assert name in self._parts, f"{name} was not loaded"
@@ -332,6 +344,13 @@ def condition_latents(family: ModelFamily, batch: Batch, device: torch.device) -
         pixels = batch.pixels.to(device, non_blocking=True)
         latents |= encode_inpainting(family, pixels, batch.region.to(device, non_blocking=True))
     return latents
+
+
+def batch_text(family: ModelFamily, batch: Batch) -> TextEmbedding:
+    """The embeddings of a batch's captions by the text encoder, with the condition images that it sees."""
+    whole = [images.whole for images in batch.conditions.values() if images.whole]
+    each = list(zip(*whole, strict=True)) if whole else [()] * batch.size
+    return family.encode_text_with_images(batch.captions, each)
 
 
 def encode_inpainting(family: ModelFamily, pixels: Tensor, region: Tensor) -> dict[str, Tensor]:

@@ -158,7 +158,6 @@ class Family(GuidedFamily):
         super().__init__(files, parts)
         assert isinstance(files, Files)
         self.takes_guidance = files.is_dev
-        self.condition_names = files.condition_names
         self.inpaints = files.inpaints
         self.set_guidance(files.settings.get_section(FluxSettings).guidance)
 

@@ -75,7 +75,6 @@ class Files(FlowFiles):
 
     spec = SPEC
     pipelines = ("Flux2KleinPipeline", "Flux2Pipeline")
-    takes_any_conditions = True
     renames = _ORIGINAL
     swapped = ("norm_out.linear",)
 
@@ -89,6 +88,11 @@ class Files(FlowFiles):
         yield "the denoiser takes text of width", denoiser.get("joint_attention_dim"), width
 
     @property
+    def min_conditions(self) -> int:
+        """See ModelFiles: references are optional."""
+        return 0
+
+    @property
     def is_dev(self) -> bool:
         """Whether the text encoder is dev's, Mistral 3; Klein's is Qwen3."""
         return self.configs[_TEXT].get("model_type") == "mistral3"
@@ -98,9 +102,10 @@ class Files(FlowFiles):
         """Whether the denoiser takes a guidance scale: dev's does, Klein's does not."""
         return self.is_dev and bool(self.configs["denoiser"].get("guidance_embeds", True))
 
-    def network_kind(self, part: str) -> Network:
-        """See FolderFiles: the text encoder by its configuration."""
-        return _MISTRAL if part == _TEXT and self.is_dev else super().network_kind(part)
+    @property
+    def networks(self) -> Mapping[str, Network]:
+        """See ModelFiles: the text encoder by its configuration."""
+        return {**self.spec.networks, _TEXT: _MISTRAL} if self.is_dev else self.spec.networks
 
     @property
     def is_distilled(self) -> bool:

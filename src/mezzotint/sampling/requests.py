@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -29,7 +30,8 @@ class Request:
     encoder. steps, guidance, solver: only of this image; None takes those of the settings. start: latents (1, C, h, w)
     to start from, see `Span`; None starts from noise. first_frame: the given first latent frame of a clip,
     (1, C, 1, h, w); None samples it too. images: latents (1, C, h, w) of condition images by name, for models that take
-    them. line: the number of its prompt among all, by which it gets these images."""
+    them; whole_images: the same images as a text encoder sees them, uint8 (3, H, W), in their order. line: the number
+    of its prompt among all, by which it gets these images."""
 
     prompt: str
     size: Size
@@ -44,7 +46,13 @@ class Request:
     start: Tensor | None = None
     first_frame: Tensor | None = None
     images: Mapping[str, Tensor] = field(default_factory=dict)
+    whole_images: Sequence[Tensor] = ()
     line: int = 0
+
+    @property
+    def images_hash(self) -> bytes:
+        """Hashes of the images that the text encoder sees; empty if it sees none."""
+        return b"".join(hashlib.sha256(image.numpy().tobytes()).digest() for image in self.whole_images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +117,17 @@ class Sampling:
 
 def embed_prompts(family: ModelFamily, requests: Sequence[Request]) -> list[Request]:
     """The requests with their embeddings on the CPU, so that they can be sampled without the text encoder, which this
-    requires. Each text is encoded once."""
-    texts: dict[str, TextEmbedding] = {}
+    requires. Each text is encoded once with the same images."""
+    texts: dict[tuple[str, bytes], TextEmbedding] = {}
     with torch.no_grad():
-        for caption in dict.fromkeys(text for r in requests for text in (r.prompt, r.negative)):
-            texts[caption] = family.encode_text([caption]).to("cpu")
-    return [replace(r, text=texts[r.prompt], negative_text=texts[r.negative]) for r in requests]
+        for request in requests:
+            for caption in (request.prompt, request.negative):
+                if (key := (caption, request.images_hash)) not in texts:
+                    texts[key] = family.encode_text_with_images([caption], [request.whole_images]).to("cpu")
+    return [
+        replace(r, text=texts[r.prompt, r.images_hash], negative_text=texts[r.negative, r.images_hash])
+        for r in requests
+    ]
 
 
 def batch_requests(requests: Sequence[Request], batch_size: int) -> Iterator[list[Request]]:

@@ -220,9 +220,10 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
         latents = LatentCache(folder, recipe.data, identity=identity, compute=names[precision.vae], seed=seed)
     if recipe.data.cache.text:
         identity = OF_FILES if only_texts_of_files(recipe) else files.text_identity()
-        text = TextCache(folder, recipe.data, identity=identity, compute=precision.low_bit or names[precision.frozen])
+        compute = precision.low_bit or names[precision.frozen]
+        text = TextCache(folder, recipe.data, identity=identity, compute=compute, images=files.text_images)
         text.expected_shape = files.text_shape()
-    return Caches(latents, text)
+    return Caches(latents, text, files.text_images)
 
 
 def only_texts_of_files(recipe: Recipe) -> bool:

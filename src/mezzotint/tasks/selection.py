@@ -36,8 +36,15 @@ def require_trainable(recipe: Recipe, files: ModelFiles) -> None:
             f"sample; write data.conditions.{own[0]}.align=target",
             code="E1296",
         )
-    if names == taken or files.takes_any_conditions:
+    least = files.min_conditions
+    if names == taken if least is None else len(names) >= least:
         return
+    if least is not None:
+        raise RecipeError(
+            f"{files.settings.path} edits images, and the recipe has no data.conditions; write "
+            "data.conditions.NAME.folder=FOLDER for each of its images, in their order",
+            code="E1296",
+        )
     if not taken:
         edit = "" if "task" in files.spec.refuses else ", or set model.task=edit"
         edit += " (a single file may not say that its model edits)" if edit and files.settings.path.is_file() else ""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.diffusion.masking import LossMask
 from mezzotint.diffusion.objective import Objective, StepDraws
-from mezzotint.families.base import ModelFamily, batch_latents, condition_latents
+from mezzotint.families.base import ModelFamily, batch_latents, batch_text, condition_latents
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.settings.sections.tokens import PART
 from mezzotint.stages import Batch, Loss, TextEmbedding
@@ -64,7 +64,7 @@ class TrainableModel:
         of_stills = self._frozen_text(batch.joined_images) if batch.joined_images is not None else None
         with use_attention(self.attention, device), self.precision.autocast(device):
             # a trained text encoder runs under autocast, too
-            text = (text or self.family.encode_text(batch.captions)).zero_samples(batch.dropped)
+            text = (text or batch_text(self.family, batch)).zero_samples(batch.dropped)
             text = replace(text, states=self.objective.perturb_text(text.states, drawn))
             condition = replace(self.family.condition(text, batch), joined_images=of_stills, images=images)
             noised = self.family.training_input(self.objective.noise(x_0, drawn), drawn)
@@ -81,7 +81,7 @@ class TrainableModel:
         if self.trains_text:
             return None
         with torch.no_grad():
-            return self.family.encode_text(batch.captions)
+            return batch_text(self.family, batch)
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor to save in a checkpoint, by flat name."""

@@ -15,6 +15,7 @@ from torch import nn
 from mezzotint.errors import WeightsError
 from mezzotint.settings.families.base import FamilySpec
 from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.shapes import TextImages
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import Stored
 from mezzotint.weights.folder import scheduler_file
@@ -59,8 +60,6 @@ class ModelFiles(ABC):
     has_split_names: ClassVar[bool] = False
     """Whether every version of ComfyUI that supports the family reads diffusers' names of layers that are fused in
     original-format checkpoints."""
-    takes_any_conditions: ClassVar[bool] = False
-    """Whether the denoiser takes any number of condition images, none included, under any names, in their order."""
     needs_aligned_conditions: ClassVar[bool] = False
     """Whether condition images must have the sizes of their samples, as those that are further channels."""
     settings: ModelSettings
@@ -125,9 +124,25 @@ class ModelFiles(ABC):
         values. Raises WeightsError."""
 
     @property
+    def networks(self) -> Mapping[str, str]:
+        """The network of each part, see `FamilySpec`."""
+        return self.spec.networks
+
+    @property
     def condition_names(self) -> tuple[str, ...]:
         """The condition images that the denoiser needs, by their names in `data.conditions`."""
         return ()
+
+    @property
+    def min_conditions(self) -> int | None:
+        """The least number of condition images for a denoiser that takes any number, under any names, in their order;
+        None for one that takes exactly `condition_names`."""
+        return None
+
+    @property
+    def text_images(self) -> TextImages | None:
+        """How the text encoder sees condition images; None if it sees only captions."""
+        return None
 
     @property
     def inpaints(self) -> bool:

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.worker import read_image
+from mezzotint.data.loading.reading import read_image
 from mezzotint.data.media import decoding
 from mezzotint.data.schedule import placement
 from mezzotint.data.schedule.plan import Visit

@@ -20,7 +20,8 @@ from mezzotint.data.cache.entries import Caches, LatentCache, TextCache, as_stil
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue, joined_images_settings
 from mezzotint.data.formats.base import EmbeddingFile
-from mezzotint.data.loading.worker import read_frames, to_pixels
+from mezzotint.data.loading.reading import read_frames
+from mezzotint.data.loading.worker import to_pixels
 from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError
 from mezzotint.families.base import Encodes, Grid, ModelFamily

@@ -19,7 +19,7 @@ import pytest
 from mezzotint import fault_injection
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.files import remote, tar_members
-from mezzotint.data.loading.worker import read_image
+from mezzotint.data.loading.reading import read_image
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement

@@ -11,21 +11,21 @@ address, where there is no entry.
 from __future__ import annotations
 
 import hashlib
-import json
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mezzotint import draws, durable, outside
+from mezzotint import draws
 from mezzotint.data.buckets.clip_sampling import stills_of_clip
-from mezzotint.data.cache.store import Store, write_error
+from mezzotint.data.cache.entry_folder import EntryFolder
+from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import TextLayout, TextRows
 from mezzotint.data.formats.base import format_of
 from mezzotint.data.media import clip_files, decoding
@@ -36,7 +36,7 @@ from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError
 from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import DataSettings
-from mezzotint.shapes import Size, latent_size
+from mezzotint.shapes import Size, TextImages, latent_size
 from mezzotint.stages import Placement, TextEmbedding
 
 if TYPE_CHECKING:
@@ -50,8 +50,6 @@ an encoder's input changes."""
 OF_FILES = "files"
 """The identity of text embeddings that come from files."""
 
-_MAX_SIZE = 1 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class LatentLayout:
@@ -63,64 +61,7 @@ class LatentLayout:
     frames: int = 0
 
 
-Layout = TypeVar("Layout", LatentLayout, TextLayout)
-
-
-class _Entries(ABC, Generic[Layout]):
-    """Entries of one identity. root: `data.cache.path`, resolved. kind: the folder below it. dependencies: everything
-    that the numbers depend on besides sample and settings of a visit."""
-
-    def __init__(self, root: Path, kind: str, layout_type: type[Layout], **dependencies: str | int) -> None:
-        self.root = root
-        self.identity = json.dumps(dependencies, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        self.folder = root / kind / hashlib.sha256(self.identity.encode()).hexdigest()[:16]
-        self.layout: Layout | None = None
-        self._layout_type: type[Layout] = layout_type
-
-    @property
-    @abstractmethod
-    def stores(self) -> tuple[Store, ...]:
-        """The stores opened so far."""
-
-    def refresh(self) -> None:
-        """Reads entries that other processes have added."""
-        self.layout = self.layout or self._stored_layout()
-        for store in self.stores:
-            store.refresh()
-
-    def define(self, layout: Layout) -> None:
-        """Sets the layout of entries before the first one is written. Raises CacheError E1305 if the folder has another
-        layout."""
-        if self.layout not in (None, layout):
-            raise CacheError(
-                f"{self.folder}: its entries have another shape ({self.layout}) than the model's ({layout}) although "
-                "both are from the same encoder; delete this folder",
-                code="E1305",
-            )
-        if self.layout is None:
-            text = json.dumps({"identity": self.identity, "layout": asdict(layout)}, indent=1, sort_keys=True)
-            write_durably(self.folder / "layout.json", text.encode())
-        self.layout = layout
-
-    def _stored_layout(self) -> Layout | None:
-        try:
-            layout = outside.read_json(self.folder / "layout.json")["layout"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        names = {field.name for field in fields(self._layout_type)}
-        needed = {field.name for field in fields(self._layout_type) if field.default is MISSING}
-        has_fields = isinstance(layout, dict) and needed <= layout.keys() <= names
-        is_valid = has_fields and all(_is_valid_size(name, size) for name, size in layout.items())
-        return self._layout_type(**layout) if is_valid else None
-
-
-def _is_valid_size(name: str, size: object) -> bool:
-    """Whether a field of a layout may have this value."""
-    least = 1 if name in ("channels", "pixels", "length", "width") else 0
-    return isinstance(size, int) and isinstance(size, bool) == (name == "mask") and least <= size <= _MAX_SIZE
-
-
-class LatentCache(_Entries[LatentLayout]):
+class LatentCache(EntryFolder[LatentLayout]):
     """Latents of placed images by address. One store for each bucket size.
 
     folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`: weights, configuration, scaling and
@@ -364,16 +305,18 @@ def as_still(placed: Placement) -> Placement:
     return replace(placed, bucket=Size(size.width, size.height), resized=Size(resized.width, resized.height))
 
 
-class TextCache(_Entries[TextLayout]):
+class TextCache(EntryFolder[TextLayout]):
     """Text embeddings of captions by address.
 
     folder: `data.cache.path`, resolved. identity: `family.text_identity(…)`: tokenizer, encoder weights, clip skip,
     token length. compute: the dtype in which the text encoder runs. `drops`: whether caption dropout is used.
     `expected_shape`: tokens and width of the model's text embeddings, if its files contain them; embeddings from files
-    are checked against it.
+    are checked against it. images: how the text encoder sees condition images, on which an embedding then depends.
     """
 
-    def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str) -> None:
+    def __init__(
+        self, folder: Path, settings: DataSettings, *, identity: str, compute: str, images: TextImages | None = None
+    ) -> None:
         super().__init__(
             folder,
             "text",
@@ -382,7 +325,9 @@ class TextCache(_Entries[TextLayout]):
             compute=compute,
             dtype=settings.cache.dtype,
             **_encoding(encodes=not (identity == OF_FILES or format_of(settings.format).is_encoded)),
+            **({"images": _seen_images(images, settings)} if images is not None else {}),
         )
+        self.images = images
         self._before = f"text\0{self.identity}\0".encode()
         self.drops = settings.drops_captions
         self.is_imported = format_of(settings.format).is_encoded
@@ -395,12 +340,14 @@ class TextCache(_Entries[TextLayout]):
     def stores(self) -> tuple[Store, ...]:
         return self._rows.stores if self._rows is not None else ()
 
-    def address(self, caption: str, mark: str = "") -> bytes:
+    def address(self, caption: str, mark: str = "", images: bytes = b"") -> bytes:
         """The address of the embedding of a caption, as passed to the tokenizer. mark: the file of the embedding if
-        another trainer encoded it (`overrides.Marked.encoded`)."""
+        another trainer encoded it (`overrides.Marked.encoded`). images: see `images_of`."""
         if mark:
             text = f"text\0{self.identity}\0{mark}\0{caption}"
             return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        if images:
+            return self.address_of(caption.encode("utf-8", "surrogatepass") + b"\0" + images)
         return self.address_of(caption.encode("utf-8", "surrogatepass"))
 
     def address_of(self, caption: bytes) -> bytes:
@@ -411,6 +358,25 @@ class TextCache(_Entries[TextLayout]):
         """All texts that a row's captions can become, whose embeddings are needed."""
         settings = catalogue.settings_of(row, self._settings)
         return DrawnCaptions.of(catalogue, row, settings).list_cached(catalogue.captions(row))
+
+    def images_of(self, catalogue: Catalogue, row: int) -> bytes:
+        """The hashes of a row's condition images if the text encoder sees them, zeros for a missing one; empty if it
+        sees none."""
+        if self.images is None:
+            return b""
+        pairs = [(paired.images, int(paired.rows[row])) for paired in catalogue.conditions.values()]
+        if all(image < 0 for _, image in pairs):
+            return b""
+        return b"".join(images.digest[image].tobytes() if image >= 0 else bytes(32) for images, image in pairs)
+
+    def texts_of(self, catalogue: Catalogue, row: int) -> tuple[tuple[str, bytes], ...]:
+        """Captions and images (`images_of`) of a row whose embeddings are needed."""
+        captions, images = self.captions_of(catalogue, row), self.images_of(catalogue, row)
+        if not images:
+            return tuple((caption, b"") for caption in captions)
+        also_empty = ("",) if self.drops else ()
+        without = (b"",) if self._settings.condition_dropout else ()
+        return tuple(product(dict.fromkeys((*captions, *also_empty)), (images, *without)))
 
     def captions_as_written(
         self, catalogue: Catalogue, rows: NDArray[np.int32]
@@ -427,11 +393,14 @@ class TextCache(_Entries[TextLayout]):
             self._rows = TextRows(self.folder, self.layout, self._settings.cache.dtype)
         return self._rows
 
-    def read(self, captions: Sequence[str], marks: Sequence[str] | None = None) -> TextEmbedding:
-        """Reads the embeddings of captions, (B, L, D), in the stored dtype. marks: see `address`. Raises CacheError
-        E1303 for an entry that is missing or damaged."""
+    def read(
+        self, captions: Sequence[str], marks: Sequence[str] | None = None, images: Sequence[bytes] | None = None
+    ) -> TextEmbedding:
+        """Reads the embeddings of captions, (B, L, D), in the stored dtype. marks, images: see `address`. Raises
+        CacheError E1303 for an entry that is missing or damaged."""
         marks = marks if marks is not None else [""] * len(captions)
-        addresses = [self.address(caption, mark) for caption, mark in zip(captions, marks, strict=True)]
+        images = images if images is not None else [b""] * len(captions)
+        addresses = list(map(self.address, captions, marks, images))
         rows = self.rows()
         embedding = rows.read(addresses) if rows is not None else np.arange(len(addresses))
         if rows is not None and isinstance(embedding, np.ndarray):
@@ -440,6 +409,12 @@ class TextCache(_Entries[TextLayout]):
         if isinstance(embedding, np.ndarray):
             raise missing_entries_error([f"the caption {captions[i]!r}" for i in embedding.tolist()], self.folder)
         return embedding
+
+
+def _seen_images(images: TextImages, settings: DataSettings) -> str:
+    """What embeddings depend on besides the bytes of the condition images."""
+    version, filter_ = _preprocessing(settings, encodes=True), f"{settings.resize} {settings.antialias}"
+    return f"{len(settings.condition_names)} of {images.pixels} pixels, {version} {filter_} {settings.background}"
 
 
 def _preprocessing(settings: DataSettings, *, encodes: bool) -> int:
@@ -455,10 +430,12 @@ def _encoding(*, encodes: bool) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Filled caches; None for images or captions that are encoded on the fly."""
+    """Filled caches; None for images or captions that are encoded on the fly. text_images: how the text encoder sees
+    condition images; None if it sees only captions."""
 
     latents: LatentCache | None = None
     text: TextCache | None = None
+    text_images: TextImages | None = None
 
     @property
     def in_use(self) -> tuple[LatentCache | TextCache, ...]:
@@ -484,14 +461,3 @@ def missing_entries_error(names: Sequence[str], folder: Path) -> CacheError:
         "and damaged entries, or run `mezzotint cache` first",
         code="E1303",
     )
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Writes a small file atomically. Raises CacheError E1301 or StorageError E1708 if that fails."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        durable.sweep(path.parent, path.name)
-        with durable.replace_atomically(path) as temporary:
-            temporary.write_bytes(data)
-    except OSError as error:
-        raise write_error(path.parent, error, len(data)) from error

@@ -1,4 +1,4 @@
 """From the schedule to batches: workers that decode, and prefetching.
 
-From outside: `loader`, `worker`, `prefetch`.
+From outside: `loader`, `worker`, `reading`, `prefetch`.
 """

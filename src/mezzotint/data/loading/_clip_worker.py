@@ -12,14 +12,8 @@ from torch import Tensor
 
 from mezzotint.data.buckets.clip_sampling import stills_of_clip
 from mezzotint.data.catalogue.catalogue import joined_images_settings
-from mezzotint.data.loading.worker import (
-    BatchRequest,
-    BatchWorker,
-    HostBatch,
-    addresses_of,
-    map_tensors,
-    read_frames,
-)
+from mezzotint.data.loading.reading import read_frames
+from mezzotint.data.loading.worker import BatchRequest, BatchWorker, HostBatch, addresses_of, map_tensors
 from mezzotint.data.schedule import clip_visits
 from mezzotint.data.schedule.clip_visits import draw_images, groups_of_stills
 from mezzotint.data.schedule.plan import Visit

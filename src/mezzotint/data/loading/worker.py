@@ -7,8 +7,7 @@ converts it to a `Batch` on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -22,10 +21,9 @@ from torch.utils.data import Dataset
 from mezzotint import fault_injection
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches, has_mask
-from mezzotint.data.media import clip_files, clip_transforms, decoding, timeouts
+from mezzotint.data.loading.reading import BROKEN, is_broken, read_image, read_mask, read_whole
 from mezzotint.data.media.colour import Conversion
 from mezzotint.data.schedule import captions, condition_dropout, inpaint_masks, placement, plan
-from mezzotint.data.schedule.clip_visits import Instants
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError, DatasetError, MezzotintError
 from mezzotint.settings.sections.data import DataSettings
@@ -34,9 +32,6 @@ from mezzotint.stages import Batch, ConditionImages, Placement, TextEmbedding
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
-
-BROKEN = "E1831"
-"""The error code of an image that was not decoded when it was indexed, and is corrupt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +99,7 @@ class BatchWorker(Dataset[Any]):
         self._seed = seed
         self._latents = caches.latents
         self._text = caches.text
+        self._text_images = None if caches.text is not None else caches.text_images
         self._is_training = is_training
         self._table = buckets.table(settings)
         self._has_classes, self._has_masks = settings.has_class_images, settings.has_masks
@@ -148,7 +144,7 @@ class BatchWorker(Dataset[Any]):
             pixels=pixels,
             latents=rows,
             is_moments=latents is not None and latents.content == "moments",
-            text=self._embedded([visit.row for visit in visits], chosen),
+            text=self._embedded(visits, chosen, broken),
             dropped=self._dropped(visits),
             is_class=torch.from_numpy(self._is_class(request)) if self._has_classes else None,
             mask=mask,
@@ -161,13 +157,18 @@ class BatchWorker(Dataset[Any]):
     def _stills(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch | None:
         return None
 
-    def _embedded(self, rows: Sequence[int], chosen: Sequence[str]) -> TextEmbedding | None:
+    def _embedded(self, visits: Sequence[Visit], chosen: Sequence[str], broken: Sequence[int]) -> TextEmbedding | None:
         if self._text is None:
             return None
-        overrides, drops = self._catalogue.overrides, self._text.drops
+        overrides, drops, images_of = self._catalogue.overrides, self._text.drops, self._text.images_of
+        kept = [i not in broken and self._has_images(visit) for i, visit in enumerate(visits)]
+        images = [images_of(self._catalogue, visit.row) if kept[i] else b"" for i, visit in enumerate(visits)]
+        if self._text.images is not None:  # corrupt images have no embedding; their weight is 0
+            chosen = ["" if i in broken else caption for i, caption in enumerate(chosen)]
         # a dropped caption uses the embedding of the empty caption, not that of the file
-        marks = [overrides.embedding_of(row) if one or not drops else "" for row, one in zip(rows, chosen, strict=True)]
-        return self._text.read(chosen, marks)
+        pairs = zip(visits, chosen, strict=True)
+        marks = [overrides.embedding_of(visit.row) if caption or not drops else "" for visit, caption in pairs]
+        return self._text.read(chosen, marks, images)
 
     def _dropout(self, visit: Visit) -> float:
         keeps = not self._settings.prior.dropout
@@ -268,29 +269,37 @@ class BatchWorker(Dataset[Any]):
         place = partial(placement.of_condition, self._catalogue, name=name, settings=self._settings)
         placed = [place(visit.row, placed=one) for visit, one in zip(visits, placed, strict=True)]
         bucket = placed[0].bucket
-        p = self._settings.condition_dropout if self._is_training else 0.0
-        rows = paired.rows[[visit.row for visit in visits]].tolist()
-        is_kept = [row >= 0 and condition_dropout.has_images(visit, p) for row, visit in zip(rows, visits, strict=True)]
-        kept = torch.tensor(is_kept)
+        rows = [int(paired.rows[visit.row]) if self._has_images(visit) else -1 for visit in visits]
+        kept = torch.tensor([row >= 0 for row in rows])
         if self._latents is not None:
-            return ConditionImages(None, self._cached_condition(paired.images, rows, placed, is_kept, broken), kept)
+            latents = self._cached_condition(paired.images, rows, placed, broken)
+            return ConditionImages(None, latents, kept, self._whole(paired.images, rows, broken))
         pixels = torch.zeros((len(visits), 3, bucket.height, bucket.width), dtype=torch.uint8)
         for i, (row, placement_) in enumerate(zip(rows, placed, strict=True)):
-            if is_kept[i] and i not in broken:
+            if row >= 0 and i not in broken:
                 try:
                     pixels[i] = torch.from_numpy(read_image(paired.images, row, placement_, self._settings))
                 except DatasetError as error:
                     if not self._spares or error.code != BROKEN:
                         raise
                     broken.append(i)
-        return ConditionImages(pixels, None, kept)
+        return ConditionImages(pixels, None, kept, self._whole(paired.images, rows, broken))
+
+    def _has_images(self, visit: Visit) -> bool:
+        return condition_dropout.has_images(visit, self._settings.condition_dropout if self._is_training else 0.0)
+
+    def _whole(self, images: Catalogue, rows: Sequence[int], broken: list[int]) -> tuple[Tensor | None, ...]:
+        """See `ConditionImages`."""
+        if self._text_images is None:
+            return ()
+        read = partial(read_whole, images, seen=self._text_images, settings=self._settings)
+        return tuple(read(row) if row >= 0 and i not in broken else None for i, row in enumerate(rows))
 
     def _cached_condition(
-        self, images: Catalogue, rows: Sequence[int], placed: Sequence[Placement], is_kept: Sequence[bool],
-        broken: list[int],
-    ) -> Tensor:  # fmt: skip
+        self, images: Catalogue, rows: Sequence[int], placed: Sequence[Placement], broken: list[int]
+    ) -> Tensor:
         assert self._latents is not None
-        chosen = [i for i, is_one in enumerate(is_kept) if is_one and i not in broken]
+        chosen = [i for i, row in enumerate(rows) if row >= 0 and i not in broken]
         try:
             return self._latents.read_conditions(images, rows, placed, chosen)
         except CacheError:
@@ -411,86 +420,3 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         changed = {field.name: map_tensors(getattr(value, field.name), change) for field in fields(value)}
         return replace(value, **changed)
     return value
-
-
-def read_image(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
-    """Reads and places the image of a row, (3, H, W). Raises DatasetError with file and sample: E1250 if it cannot be
-    read any more, E1831 if it was not decoded before (`data.verify`) and is corrupt, E1233 after
-    `data.decode_timeout`."""
-    path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-    decode = partial(
-        decoding.decode_image,
-        path,
-        placed,
-        resize=settings.resize,
-        antialias=settings.antialias,
-        background=settings.background,
-        max_pixels=settings.max_pixels,
-        scaled=settings.decode == "scaled",
-    )
-    with _still_readable(catalogue, row, settings):
-        return timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
-
-
-def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
-    """Reads and places the mask of a row, (H, W), for a row that `has_mask`. Raises as `read_image`."""
-    mask_path = catalogue.overrides.mask_of(row)
-    with _still_readable(catalogue, row, settings):
-        path = mask_path or catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-        decode = partial(decoding.mask, path, placed, is_alpha=mask_path is None, max_pixels=settings.max_pixels)
-        return timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
-
-
-def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instants, settings: DataSettings) -> Tensor:
-    """Reads and places the frames of a row at `times`, uint8 (3, F, H, W); (3, 1, H, W) for an image, which has no
-    times. Raises as `read_image`."""
-    path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-    each = clip_transforms.frame_transform(placed, resize=settings.resize, antialias=settings.antialias)
-    moved = timeouts.Sign()
-
-    def decode() -> NDArray[np.generic]:
-        if not len(times):
-            return each(decoding.whole_image(path, background=settings.background, max_pixels=settings.max_pixels))[
-                None
-            ]
-        shown: NDArray[np.generic] = clip_files.decoder().frames(path, times, each=each, moved=moved)
-        return shown
-
-    with _still_readable(catalogue, row, settings):
-        frames = timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode, moved)
-    return torch.from_numpy(frames).transpose(0, 1)
-
-
-def is_broken(catalogue: Catalogue, row: int, settings: DataSettings) -> bool:
-    """Whether an image that was not decoded when it was indexed is corrupt. The result is the same everywhere, as long
-    as the file is unchanged."""
-    try:
-        with _still_readable(catalogue, row, settings):
-            path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-            decoding.whole_image(path, background=settings.background, max_pixels=settings.max_pixels)
-    except DatasetError as error:
-        return error.code == BROKEN
-    return False
-
-
-@contextmanager
-def _still_readable(catalogue: Catalogue, row: int, settings: DataSettings) -> Iterator[None]:
-    try:
-        yield
-    except (DatasetError, OSError) as error:
-        if isinstance(error, DatasetError) and error.code == "E1233":
-            raise  # the file may be valid: a timeout must not silently exclude it
-        path = catalogue.path(row)
-        reason = error.message if isinstance(error, DatasetError) else f"{path}: {error.strerror or error}"
-        if settings.verify == "on_first_use" and catalogue.verify(row):
-            raise DatasetError(
-                f"sample {catalogue.key(row)!r} is corrupt, and was not decoded before: {reason}; repair or remove "
-                "the file, set data.verify=on_start, which skips such files, or data.on_corrupt=zero_weight, which "
-                "trains it with weight 0",
-                code=BROKEN,
-            ) from error
-        raise DatasetError(
-            f"sample {catalogue.key(row)!r} could be read when the data set was indexed, but not now: {reason}; "
-            "restore the file, or start again, which skips and reports it",
-            code="E1250",
-        ) from error

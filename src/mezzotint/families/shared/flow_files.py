@@ -150,7 +150,7 @@ class FlowFiles(FolderFiles):
 
     def _open_single(self, path: Path, settings: ModelSettings) -> Original:
         parts = {
-            part: (where, self.network_kind(part), self.configs[part], self.shapes(part))
+            part: (where, self.networks[part], self.configs[part], self.shapes(part))
             for part, where in self.parts_in_file(settings).items()
             if part in self.parts
         }
@@ -189,7 +189,7 @@ class FlowFiles(FolderFiles):
     def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None]:
         """See ModelFiles."""
         return {
-            part: None if self.is_drawn(part) else components.stored_as(self.network_kind(part), self.stored(part))
+            part: None if self.is_drawn(part) else components.stored_as(self.networks[part], self.stored(part))
             for part in self.parts
             if part in parts
         }
@@ -235,7 +235,7 @@ class FlowFiles(FolderFiles):
 
     def plan_original(self, part: str = "denoiser") -> Written:
         """The layout of a denoiser in an original-format checkpoint. Raises WeightsError E1479 if there is none."""
-        network, config, shapes = self.network_kind(part), self.configs[part], self.shapes(part)
+        network, config, shapes = self.networks[part], self.configs[part], self.shapes(part)
         try:
             return originals.plan(network, config, shapes, self.renames, self.written_start)
         except originals.NOT_CONVERTED as error:

@@ -37,6 +37,9 @@ class FolderFamily(ModelFamily):
         self.grid = self.grid_of(files)
         self.notes = tuple(files.notes(parts))
         self.text_parts = files.text_parts
+        self.condition_names = files.condition_names
+        self.min_conditions = files.min_conditions
+        self.text_images = files.text_images
         self._configs = files.configs
         self._lengths = {part: files.length(part) for part in files.text_parts}
         self._open_tokenizer = files.tokenizer
@@ -172,7 +175,7 @@ class FolderFamily(ModelFamily):
 
     def _replacement(self, files: FolderFiles, part: str, weights: Mapping[str, Tensor]) -> Replaced:
         state = full_state(files, self._parts, weights, part)
-        return Replaced(files.network_kind(part), state, files.configs[part])
+        return Replaced(files.networks[part], state, files.configs[part])
 
 
 def without_autocast(module: nn.Module) -> torch.autocast:

@@ -101,10 +101,6 @@ class FolderFiles(ModelFiles):
         """The text encoders among the parts."""
         return tuple(part for part in self.spec.tokenizers if part in self.configs)
 
-    def network_kind(self, part: str) -> components.Network:
-        """The kind of a part's network."""
-        return self.spec.networks[part]
-
     # --- weights ----------------------------------------------------------------------------------------------------
 
     def with_vae(self) -> Self:
@@ -125,7 +121,7 @@ class FolderFiles(ModelFiles):
     def expected(self, part: str) -> ExpectedPart:
         """A part as the folder's configuration describes it."""
         start = self.original[part].start if part in self.original else ""
-        return ExpectedPart(self.network_kind(part), self.configs[part], self.where(part), self.shapes(part), start)
+        return ExpectedPart(self.networks[part], self.configs[part], self.where(part), self.shapes(part), start)
 
     def is_drawn(self, part: str) -> bool:
         """Whether a part's weights are random: with `model.weights=random` all except standalone ones."""
@@ -160,7 +156,7 @@ class FolderFiles(ModelFiles):
 
     def _stored_in_folder(self, part: str) -> Stored:
         path = self.weights_of(part).path
-        return t5.stored_in(path.parent) if self.network_kind(part) in _T5 else InFile(path)
+        return t5.stored_in(path.parent) if self.networks[part] in _T5 else InFile(path)
 
     def excluded_names(self, part: str) -> list[str]:
         """Names in the file of a part's tensors that the recipe excludes."""
@@ -168,7 +164,7 @@ class FolderFiles(ModelFiles):
 
     def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:
         """See ModelFiles. Raises WeightsError E1402 to E1409."""
-        network, config, where = self.network_kind(part), self.configs[part], self.where(part)
+        network, config, where = self.networks[part], self.configs[part], self.where(part)
         if self.is_drawn(part):
             return low_bit.convert_network(
                 components.random_network(network, config, self.seed, part, where=where), form
@@ -181,7 +177,7 @@ class FolderFiles(ModelFiles):
         is_shortened = bool(self.excluded_names(part))
         if self.is_in_folder(part) and not is_shortened:
             return None
-        network = self.network_kind(part)
+        network = self.networks[part]
         if is_shortened:
             return Replaced(network, self.network(part).state_dict(), self.configs[part], keep_types=True)
         stored = components.stored_as(network, self.stored(part))
@@ -195,7 +191,7 @@ class FolderFiles(ModelFiles):
 
     def shapes(self, part: str) -> Mapping[str, Shape]:
         """See ModelFiles."""
-        return components.shapes(self.network_kind(part), self.configs[part], where=self.where(part))
+        return components.shapes(self.networks[part], self.configs[part], where=self.where(part))
 
     def notes(self, parts: Collection[str]) -> Iterator[str]:
         """Notes for the user about the files of these parts."""
@@ -263,7 +259,7 @@ class FolderFiles(ModelFiles):
         """The tokenizer of a text encoder. Raises WeightsError E1409, E1463."""
         root, config = self.root / self.spec.tokenizers[part], self.configs[part]
         vocabulary = int((config.get("text_config") or config).get("vocab_size", 1 << 30))
-        network = self.network_kind(part)
+        network = self.networks[part]
         if network.startswith("clip_text"):
             return clip_tokenizer(root, vocabulary)
         return t5.tokenizer_in(root, vocabulary) if network in _T5 else _qwen_tokenizer(root, vocabulary)

@@ -41,7 +41,6 @@ class StableFamily(FolderFamily):
         self._fewest_layers = files.fewest_layers
         self._clip_skip = files.settings.clip_skip
         self._pieces_of_caption = files.pieces
-        self.condition_names = files.condition_names
         self.guides_images = bool(files.condition_names)
         self.inpaints = files.inpaints
         self._latent_scale = files.scaling[0]

@@ -1,4 +1,4 @@
-"""Facts and settings of Qwen-Image: length of the text."""
+"""Facts and settings of Qwen-Image and Qwen-Image-Edit: length of the text."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class QwenImageSettings(Section):
     """For family `qwen-image`: length of the text."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=1024)], NEVER] = 512
-    """How many tokens of a caption are read, those at the end of the template included. Short captions are not
-    padded."""
+    """How many tokens of a caption are read, those at the end of the template included; those of images, which models
+    that edit read too, are not counted. Short captions are not padded."""
 
 
 def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
@@ -25,7 +25,7 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 SPEC = FamilySpec(
     name="qwen-image",
-    trains="Qwen-Image",
+    trains="Qwen-Image and Qwen-Image-Edit",
     label="Qwen-Image",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_qwenimage.QwenImageTransformer2DModel",
@@ -42,7 +42,7 @@ SPEC = FamilySpec(
         "mlp": r".*\.(img|txt)_mlp\.net\.\d+(\.proj)?",
         "outer": r"(img|txt)_in",
     },
-    published=("Qwen/Qwen-Image",),
+    published=("Qwen/Qwen-Image", "Qwen/Qwen-Image-Edit", "Qwen/Qwen-Image-Edit-2511"),
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,), "negative_prompt": " "}},
 )

@@ -1,4 +1,5 @@
-"""Fills the latent cache with condition images (`data.conditions`), each placed as its sample."""
+"""Fills the latent cache with condition images (`data.conditions`), each placed as its sample, and reads them for text
+encoders that see them."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ from torch import Tensor
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.worker import BROKEN, read_image, to_pixels
+from mezzotint.data.loading.reading import BROKEN, read_image, read_whole
+from mezzotint.data.loading.worker import to_pixels
 from mezzotint.data.schedule import placement
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import ModelFamily
 from mezzotint.settings.sections.data import DataSettings
-from mezzotint.shapes import Size
+from mezzotint.shapes import Size, TextImages
 from mezzotint.stages import Placement
 from mezzotint.tasks.cache._encoding import Encoding
 
@@ -99,6 +101,36 @@ def _encode(
     return count
 
 
+def read_whole_images(
+    catalogue: Catalogue, row: int, seen: TextImages, settings: DataSettings
+) -> tuple[Tensor | None, ...] | None:
+    """The condition images of a row as a text encoder sees them, None for a missing one; None for a row with a corrupt
+    one where `data.on_corrupt` allows it. Raises as `fill`."""
+    whole: list[Tensor | None] = []
+    for paired in catalogue.conditions.values():
+        image = int(paired.rows[row])
+        if image < 0:
+            whole.append(None)
+            continue
+        try:
+            whole.append(read_whole(paired.images, image, seen, settings))
+        except DatasetError as error:
+            if error.code == BROKEN and settings.on_corrupt == "zero_weight":
+                return None
+            raise
+        _require_unchanged(paired.images, image)
+    return tuple(whole)
+
+
+def _require_unchanged(images: Catalogue, row: int) -> None:
+    if not images.verify(row):
+        raise DatasetError(
+            f"{images.path(row)}: its content differs from the index, although its size and times are the same; "
+            "`touch` the file and start again",
+            code="E1251",
+        )
+
+
 def _read_all(absent: dict[bytes, Absent], settings: DataSettings) -> Iterator[tuple[Absent, Tensor]]:
     for one in absent.values():
         try:
@@ -107,10 +139,5 @@ def _read_all(absent: dict[bytes, Absent], settings: DataSettings) -> Iterator[t
             if error.code == BROKEN and settings.on_corrupt == "zero_weight":
                 continue
             raise
-        if not one.images.verify(one.row):
-            raise DatasetError(
-                f"{one.images.path(one.row)}: its content differs from the index, although its size and times are the "
-                "same; `touch` the file and start again",
-                code="E1251",
-            )
+        _require_unchanged(one.images, one.row)
         yield one, torch.from_numpy(pixels)

@@ -1,6 +1,7 @@
 """Runs encoders so that an entry does not depend on what is encoded with it.
 
-An encoder always gets the same shape: one image or clip, or eight captions, padded if there are fewer. On a CPU each of
+An encoder always gets the same shape: one image or clip, or eight captions, padded if there are fewer; a caption with
+images that the text encoder sees is encoded by itself. On a CPU each of
 these batches is computed by one thread, since the number of threads changes the bits, and several run concurrently; an
 autoencoder's weights are channels-last there, which causes fewer page faults. GPU kernels may be nondeterministic, so
 there the first batch is encoded twice, and a difference is reported and recorded.
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -51,6 +53,11 @@ class Encoding:
             for weight in (p for module in family.parts().values() for p in module.parameters() if p.ndim == 4):
                 weight.data = weight.data.contiguous(memory_format=torch.channels_last)
         return family
+
+    def text_with_images_of(self, family: ModelFamily, caption: str, images: Sequence[Tensor | None]) -> TextEmbedding:
+        """The embedding of a caption with its condition images, for a text encoder that sees them."""
+        with torch.no_grad():
+            return replace(family.encode_text_with_images([caption], [images]), lengths=None)
 
     def text_of(self, family: ModelFamily, captions: Sequence[str]) -> TextEmbedding:
         """The embeddings of at most `CAPTIONS` captions."""

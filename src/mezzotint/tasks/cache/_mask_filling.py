@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import LatentCache, has_mask
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.worker import BROKEN, read_mask
+from mezzotint.data.loading.reading import BROKEN, read_mask
 from mezzotint.data.media import decoding
 from mezzotint.diffusion.masking import pool_mask
 from mezzotint.errors import DatasetError

@@ -5,21 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.data import findings
+from mezzotint.data.cache.entries import TextCache
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings.captions import of_lost_words
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
+from mezzotint.sampling.requests import Request
 from mezzotint.settings.reading.read import Reading, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
-from mezzotint.tasks.cache import carrying, class_images, inventory, text_files
+from mezzotint.tasks.cache import _preview_filling, carrying, class_images, inventory, text_files
+from mezzotint.tasks.cache._encoding import Encoding
 from mezzotint.tasks.cache.filling import VERIFIED_BYTES, Worker, fill
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading.arguments import parse
@@ -91,8 +95,22 @@ def fill_for(
     """Fills the caches with everything that a run uses: training and validation samples, preview prompts. checks:
     whether to read and verify every entry, for any number of bytes. say: prints a line on the first process. Returns
     entries for the run's history: `cache_repeats`, if encoding is not deterministic (`CacheSummary.repeats`)."""
-    prompts, used_rows = previews.captions(recipe, dataset), inventory.in_use(recipe, dataset)
+    seen, used_rows = files.text_images, inventory.in_use(recipe, dataset)
+    if caches.text is not None and seen is not None:
+        _fill_previews(caches.text, previews.texts_with_images(recipe, dataset, seen), recipe, files, runtime)
+    prompts = previews.captions(recipe, dataset) if seen is None else ()
     return fill_rows(recipe, files, runtime, used_rows, caches, say, prompts, checks=checks)
+
+
+def _fill_previews(
+    text: TextCache, requests: Sequence[Request], recipe: Recipe, files: ModelFiles, runtime: Runtime
+) -> None:
+    if runtime.is_first:
+        load = partial(assemble.encoders(recipe, files, runtime.device), "text")
+        count = len(recipe.data.condition_names)
+        _preview_filling.fill(text, requests, count, load=load, encoding=Encoding(runtime.device))
+    runtime.barrier()
+    text.refresh()
 
 
 def fill_rows(

@@ -27,7 +27,8 @@ from mezzotint.data.cache.text_rows import TextRows, layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.overrides import Marked
 from mezzotint.data.formats.base import format_of
-from mezzotint.data.loading.worker import BROKEN, read_frames, read_image, to_pixels
+from mezzotint.data.loading.reading import BROKEN, read_frames, read_image
+from mezzotint.data.loading.worker import to_pixels
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, sample_latents
 from mezzotint.settings.counting import format_bytes, format_count
@@ -373,25 +374,47 @@ def _encode_text(
     if family.layer_streamer is not None:
         worker.say("cache: the text encoder's layers are streamed, a group at a time")
 
-    def still_absent() -> Iterator[NDArray[np.int64]]:
-        for batch in _batches(absent, CAPTIONS):
+    def still_absent() -> Iterator[_Texts]:
+        for batch in _batches(absent, CAPTIONS if text.images is None else 1):
             entries = batch[_find_still_absent(text.rows(), needed.addresses, batch)]
             progress.add(len(batch))
-            if len(entries):
+            if not len(entries):
+                continue
+            images = _read_seen_images(worker, text, needed, int(entries[0]))
+            if text.images is None or images is not None:
                 fault_injection.reach("cache.encode")
-                yield entries
+                yield entries, images
 
-    def encode(entries: NDArray[np.int64]) -> TextEmbedding:
-        return encoding.text_of(family, [needed.captions[i] for i in entries])
+    def encode(texts: _Texts) -> TextEmbedding:
+        entries, images = texts
+        captions = [needed.captions[i] for i in entries]
+        if images is not None:
+            return encoding.text_with_images_of(family, captions[0], images)
+        return encoding.text_of(family, captions)
 
     at_once = _CAPTIONS_PER_BATCH // CAPTIONS
     with closing(
         encoding.run(encode, still_absent(), at_once=at_once, layer_streamer=family.layer_streamer)
     ) as of_batches:
-        for entries, embedding in of_batches:
+        for (entries, _), embedding in of_batches:
             _store_text(text, embedding, needed, entries)
             encoded += len(entries)
     return encoded
+
+
+_Texts = tuple[NDArray[np.int64], tuple[Tensor | None, ...] | None]
+"""Captions, (n,), and where the text encoder sees images the one caption's images."""
+
+
+def _read_seen_images(
+    worker: Worker, text: TextCache, needed: TextEntries, entry: int
+) -> tuple[Tensor | None, ...] | None:
+    """The images that the text encoder sees beside a caption; None if it sees none, or if one is corrupt."""
+    if text.images is None:
+        return None
+    if not needed.with_images[entry]:
+        return (None,) * len(worker.settings.condition_names)
+    return _condition_filling.read_whole_images(worker.catalogue, int(needed.rows[entry]), text.images, worker.settings)
 
 
 def _import_embeddings(text: TextCache, needed: TextEntries, entries: NDArray[np.int64], format_name: str) -> None:

@@ -53,12 +53,15 @@ class LatentEntries:
 @dataclass(frozen=True, slots=True)
 class TextEntries:
     """Captions, each once, with their addresses (n, 32) and the first row that needs each, −1 for none. marks: the file
-    with each one's embedding by another trainer (`overrides.Marked.encoded`), empty for captions to encode."""
+    with each one's embedding by another trainer (`overrides.Marked.encoded`), empty for captions to encode.
+    with_images: (n,), which are encoded with the condition images of their row; a caption is then there once for each
+    of its images."""
 
     captions: tuple[str, ...]
     addresses: NDArray[np.uint8]
     rows: NDArray[np.int32]
     marks: tuple[str, ...]
+    with_images: NDArray[np.bool_]
 
 
 Entries = TypeVar("Entries", LatentEntries, TextEntries)
@@ -141,7 +144,8 @@ def text_entries(
     caption is included only if captions are dropped; imported embeddings never are. part: the rank and number of
     processes, which share the captions."""
     always = _always_needed(catalogue, rows, text, extra)
-    as_written = None if catalogue.overrides.embeddings else text.captions_as_written(catalogue, rows)
+    is_plain = not catalogue.overrides.embeddings and text.images is None
+    as_written = text.captions_as_written(catalogue, rows) if is_plain else None
     if as_written is None:
         return _by_row(catalogue, rows, text, always, part)
     return _as_written(*as_written, text, always, part)
@@ -159,16 +163,17 @@ def _always_needed(
 def _by_row(
     catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, always: Sequence[str], part: tuple[int, int]
 ) -> TextEntries:
-    """Every caption that a visit of a row can have, and its embedding file."""
-    row_of: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
+    """Every caption that a visit of a row can have, its embedding file, and its images."""
+    row_of: dict[tuple[str, str, bytes], int] = dict.fromkeys(((caption, "", b"") for caption in always), -1)
     for row in rows.tolist():
         mark = catalogue.overrides.embedding_of(row)
-        for caption in text.captions_of(catalogue, row):
-            row_of.setdefault((caption, mark if caption or not text.drops else ""), row)
-    keys = [key for key in row_of if _is_in_part(part, "".join(key).encode("utf-8", "surrogatepass"))]
-    addresses = _as_array(text.address(caption, mark) for caption, mark in keys)
-    captions, marks = tuple(caption for caption, _ in keys), tuple(mark for _, mark in keys)
-    return TextEntries(captions, addresses, np.array([row_of[key] for key in keys], dtype=np.int32), marks)
+        for caption, images in text.texts_of(catalogue, row):
+            row_of.setdefault((caption, mark if caption or not text.drops else "", images), row)
+    keys = [key for key in row_of if _is_in_part(part, "".join(key[:2]).encode("utf-8", "surrogatepass") + key[2])]
+    addresses = _as_array(text.address(*key) for key in keys)
+    captions, marks = tuple(caption for caption, _, _ in keys), tuple(mark for _, mark, _ in keys)
+    with_images = np.array([bool(images) for _, _, images in keys], dtype=np.bool_)
+    return TextEntries(captions, addresses, np.array([row_of[key] for key in keys], dtype=np.int32), marks, with_images)
 
 
 def _as_written(
@@ -184,7 +189,8 @@ def _as_written(
     )
     positions = np.fromiter(chosen.values(), np.int64, len(chosen))
     captions = tuple(caption.decode("utf-8", "surrogatepass") for caption in chosen)
-    return TextEntries(captions, _as_array(map(text.address_of, chosen)), owners[positions], ("",) * len(chosen))
+    addresses, without = _as_array(map(text.address_of, chosen)), np.zeros(len(chosen), dtype=np.bool_)
+    return TextEntries(captions, addresses, owners[positions], ("",) * len(chosen), without)
 
 
 def _is_in_part(part: tuple[int, int], caption: bytes) -> bool:
@@ -290,6 +296,10 @@ class Ledger:
             lines["kept"] = _hash(identity["content"], identity["dtype"], latents.seeds[1], *encoding)
         if text is not None:
             lines["captions"] = catalogue.caption_checks(rows)
+            if text.images is not None:
+                lines["captions"] ^= np.array(
+                    [_hash(text.images_of(catalogue, row)) for row in rows.tolist()], np.uint64
+                )
             lines["text"] = _hash(text.identity)
         return lines
 

@@ -359,9 +359,11 @@ class MetaModel:
 
     def _encode_empty_captions(self, samples: int) -> TextEmbedding:
         """The embedding by the text encoder; without a text encoder, in the shape that embeddings in files must
-        have."""
-        shape = self.files.text_shape()
-        if shape is None or "text_encoder" in self.family.parts():
+        have; with images of the largest size where the text encoder sees them."""
+        shape, seen = self.files.text_shape(), self.files.text_images
+        if shape is not None and seen is not None:
+            shape = shape[0] + seen.tokens * len(self.recipe.data.condition_names), shape[1]
+        elif shape is None or "text_encoder" in self.family.parts():
             return self.family.encode_text([""] * samples)
         states = torch.zeros(samples, *shape, dtype=self.precision.frozen, device=self.device)
         mask = torch.ones(samples, shape[0], dtype=torch.int64, device=self.device)

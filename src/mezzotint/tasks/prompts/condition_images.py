@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from mezzotint.data.media import decoding
 from mezzotint.data.schedule import condition_shapes
 from mezzotint.diffusion import inpainting
 from mezzotint.errors import RecipeError
@@ -15,7 +17,8 @@ from mezzotint.families.base import ModelFamily, encode_inpainting
 from mezzotint.sampling.requests import Request
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.data import DataSettings
-from mezzotint.shapes import Size
+from mezzotint.shapes import Size, TextImages
+from mezzotint.stages import Placement
 from mezzotint.tasks.prompts.first_frames import pixels_of, probe_size, region_of
 
 Encoded = dict[tuple[str, Path, Size], Tensor]
@@ -29,7 +32,13 @@ _INPAINTING = ("source", "mask")
 def require_taken(family: ModelFamily, conditions: Mapping[str, Sequence[Path]]) -> None:
     """Raises RecipeError E1296 if a model does not take these conditions, or needs others."""
     taken = _INPAINTING if family.inpaints else family.condition_names
-    if family.files.takes_any_conditions:
+    if family.min_conditions is not None:
+        if len(conditions) < family.min_conditions:
+            raise RecipeError(
+                "this model edits images, and sample.conditions has none; write sample.conditions={NAME: IMAGE}, or "
+                "--condition NAME=IMAGE",
+                code="E1296",
+            )
         return
     if unknown := [name for name in conditions if name not in taken]:
         what = f"takes {', '.join(taken)}" if taken else "takes no images"
@@ -67,6 +76,30 @@ def with_images(
         replace(request, images={name: known[key] for name, key in one.items()})
         for request, one in zip(requests, keys, strict=True)
     ]
+
+
+def with_whole_images(requests: Sequence[Request], recipe: Recipe, seen: TextImages | None) -> list[Request]:
+    """The requests with their condition images as the text encoder sees them; None: it sees none. Raises as
+    `with_images`."""
+    if seen is None:
+        return list(requests)
+    whole: dict[tuple[str, Path], Tensor] = {}
+    complete = []
+    for request in requests:
+        keys = [(name, _file_of(name, files, request.line)) for name, files in _in_trained_order(recipe)]
+        whole |= {key: _read_whole(*key, seen, recipe) for key in keys if key not in whole}
+        complete.append(replace(request, whole_images=[whole[key] for key in keys]))
+    return complete
+
+
+def _read_whole(name: str, path: Path, seen: TextImages, recipe: Recipe) -> Tensor:
+    data, setting = recipe.data, f"sample.conditions.{name}"
+    size = seen.fit(probe_size(path, setting))
+    placed = Placement(size, size, (0, 0))
+    levels = decoding.decode_image(
+        path, placed, resize=data.resize, background=data.background, max_pixels=data.max_pixels
+    )
+    return torch.from_numpy(levels)
 
 
 def _in_trained_order(recipe: Recipe) -> list[tuple[str, tuple[Path, ...]]]:

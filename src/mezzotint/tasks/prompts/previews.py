@@ -30,7 +30,7 @@ from mezzotint.sampling.sample import check_solver
 from mezzotint.settings.base import Every, with_values
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.sample import SampleSettings, SolverName
-from mezzotint.shapes import Size
+from mezzotint.shapes import Size, TextImages
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.assemble import Caches, Dataset, encoders, frames_to_generate
 from mezzotint.tasks.prompts import cleaning, condition_images, first_frames
@@ -52,6 +52,22 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
     texts += [line.negative for line in lines if line.negative is not None]
     negative = file.settings.get("negative_prompt", recipe.sample.negative_prompt)
     return (*texts, cleaning.clean_prompt(negative, recipe.data.captions))
+
+
+def texts_with_images(recipe: Recipe, dataset: Dataset, seen: TextImages) -> list[Request]:
+    """Requests with the texts that previews need from a text cache, and the condition images that the text encoder
+    sees. Raises as `captions` and `condition_images.with_images`."""
+    if recipe.run.preview.every is None:
+        return []
+    file = _read(recipe)
+    negative = file.settings.get("negative_prompt", recipe.sample.negative_prompt)
+    negative = cleaning.clean_prompt(negative, recipe.data.captions)
+    requests = [
+        Request(line.prompt, Size(0, 0), negative if line.negative is None else line.negative, line=number)
+        for number, line in enumerate(_lines(recipe, file, dataset))
+        if not line.random_caption
+    ]
+    return condition_images.with_whole_images(requests, recipe, seen)
 
 
 def require_drawable(recipe: Recipe, objective: Objective, family: ModelFamily) -> None:
@@ -78,7 +94,7 @@ class PreviewPrompts:
         self._model = model
         self._warn = warn
         self._warned: set[str] = set()
-        self._encoded: dict[str, TextEmbedding] = {}
+        self._encoded: dict[tuple[str, bytes], TextEmbedding] = {}
         self._first_frames: dict[Size, Tensor] = {}
         self._images: condition_images.Encoded = {}
         self._file = _EMPTY
@@ -112,6 +128,7 @@ class PreviewPrompts:
         requests = condition_images.with_images(
             requests, self._recipe, self._open_encoder, self._images, inpaints=self._model.family.inpaints
         )
+        requests = condition_images.with_whole_images(requests, self._recipe, self._model.family.text_images)
         return PreviewRequests(self._with_embeddings(self._with_first_frames(requests)), settings)
 
     def _open_encoder(self) -> ModelFamily:
@@ -225,26 +242,32 @@ class PreviewPrompts:
     def _with_embeddings(self, requests: Sequence[Request]) -> list[Request]:
         if self._caches.text is None:
             return list(requests)
-        self._encode_missing([text for r in requests for text in (r.prompt, r.negative)])
-        return [replace(r, text=self._text(r.prompt), negative_text=self._text(r.negative)) for r in requests]
+        self._encode_missing(requests)
+        return [
+            replace(r, text=self._text(r.prompt, r.images_hash), negative_text=self._text(r.negative, r.images_hash))
+            for r in requests
+        ]
 
-    def _encode_missing(self, texts: Sequence[str]) -> None:
+    def _encode_missing(self, requests: Sequence[Request]) -> None:
         """Encodes texts missing in the cache; the encoder is loaded only for this."""
-        absent = []
-        for text in dict.fromkeys(texts):
-            try:
-                self._text(text)
-            except CacheError:
-                absent.append(text)
+        absent = {}
+        for request in requests:
+            for text in (request.prompt, request.negative):
+                try:
+                    self._text(text, request.images_hash)
+                except CacheError:
+                    absent[text, request.images_hash] = request.whole_images
         if not absent:
             return
         family = encoders(self._recipe, self._model.files, self._runtime.device)("text")
         with torch.no_grad():
-            self._encoded |= {text: family.encode_text([text]).to("cpu") for text in absent}
+            for (text, images_hash), images in absent.items():
+                self._encoded[text, images_hash] = family.encode_text_with_images([text], [images]).to("cpu")
 
-    def _text(self, text: str) -> TextEmbedding:
+    def _text(self, text: str, images_hash: bytes) -> TextEmbedding:
         assert self._caches.text is not None
-        embedding = self._encoded[text] if text in self._encoded else self._caches.text.read([text])
+        key = text, images_hash
+        embedding = self._encoded[key] if key in self._encoded else self._caches.text.read([text], images=[images_hash])
         return embedding.to(self._runtime.device)
 
 

@@ -42,6 +42,7 @@ def generate_images(
         requests = first_frames.with_first_frames(model.family, lambda: model.family, requests, recipe)
     condition_images.require_taken(model.family, settings.conditions)
     requests = condition_images.with_images(requests, recipe, lambda: model.family, {}, inpaints=model.family.inpaints)
+    requests = condition_images.with_whole_images(requests, recipe, model.family.text_images)
     leave = refiner.strength if refiner.path is not None and refiner.finish else 0.0
     span = Span(strength=settings.strength if settings.image is not None else 1.0, refiner_share=leave)
     if refiner.path is None:
@@ -58,7 +59,7 @@ def generate_images(
     _require_same_latents(model.family, other.family, refiner.path)
     model.facts |= {"refiner.model": other.facts["model"]}
     second_requests = [
-        replace(r, start=x, guidance=refiner.guidance, text=None, negative_text=None, images={})
+        replace(r, start=x, guidance=refiner.guidance, text=None, negative_text=None, images={}, whole_images=())
         for r, x in zip(requests, starts, strict=True)
     ]
     span = Span(strength=refiner.strength, is_noised=refiner.finish, stage=1)

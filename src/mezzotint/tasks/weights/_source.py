@@ -156,7 +156,7 @@ def _open_flow(args: ConvertArgs, family: str) -> ConvertSource:
         )
     parts = {
         files.spec.folders[part]: SourceComponent(
-            files.network_kind(part), files.configs[part], files.where(part), partial(files.stored, part),
+            files.networks[part], files.configs[part], files.where(part), partial(files.stored, part),
             is_copied=files.is_in_folder(part),
         )
         for part in files.parts

@@ -19,7 +19,7 @@ from mezzotint import draws
 from mezzotint.diffusion import learned_variance, pyramid
 from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.diffusion.objective import StepDraws
-from mezzotint.families.base import batch_latents, condition_latents
+from mezzotint.families.base import batch_latents, batch_text, condition_latents
 from mezzotint.settings.base import Every
 from mezzotint.stages import Batch, Condition, ConditionImages, StepReport, TextEmbedding
 from mezzotint.training.callbacks._evaluating import (
@@ -205,7 +205,7 @@ class Validation(Callback):
 
     def _text(self, batch: Batch) -> TextEmbedding:
         if batch.text is None:
-            return self.model.family.encode_text(batch.captions)
+            return batch_text(self.model.family, batch)
         return batch.text.to(self.device)
 
 

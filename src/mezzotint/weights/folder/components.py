@@ -43,6 +43,7 @@ of 256,000."""
 _OF_LAYERS = re.compile(r"layers|num_res_blocks|num_blocks")
 _PREFIX = "text_model."
 _LANGUAGE_MODEL = "model.language_model."
+_HEAD = re.compile(r"^lm_head\.")
 _NO_ENCODER = re.compile(r"(^|\.)(lm_head|visual|vision_tower|multi_modal_projector)\.")
 _ENCODER = re.compile(r"^(model\.)?(language_model\.)?(model\.)?")
 _TEXT = ("clip_text", "clip_text_projected")
@@ -118,6 +119,8 @@ def stored_as(network: Network, stored: Stored) -> Stored:
     vision-language model that it comes from."""
     names = [name for name in stored.header() if not name.endswith("position_ids")]
     if network.startswith("transformers."):
+        if _sees_images(_library_class(network)):
+            return StoredAs(stored, {_with_vision(name): name for name in names if not _HEAD.search(name)})
         names = [name for name in names if not _NO_ENCODER.search(name)]
         return StoredAs(stored, {_ENCODER.sub("", name): name for name in names})
     rename = _file_names(network)
@@ -177,7 +180,9 @@ def write(
     model of a vision-language model is written under its names in that model, without the rest. The configuration
     contains no path of this machine.
     """
-    start = _LANGUAGE_MODEL if "text_config" in config else ""
+    start = ""
+    if "text_config" in config:
+        start = "model." if _sees_images(_library_class(network)) else _LANGUAGE_MODEL
     prefixed = {start + _file_name_of(network, name): tensor for name, tensor in tensors.items()}
     target.mkdir(parents=True, exist_ok=True)
     tensor_files.write(prefixed, target / file_name(network), dtype=None if dtype is None else DTYPES[dtype])
@@ -231,17 +236,33 @@ def find_builder(network: Network) -> Callable[[Mapping[str, Any]], nn.Module]:
         case "t5_text" | "umt5_text":
             return lambda config: t5.construct(config, Path("config.json"), network.removesuffix("_text"))
     assert "." in network, f"{network} is built by its family"
-    module, _, name = network.rpartition(".")
-    library = getattr(importlib.import_module(module), name)
+    library = _library_class(network)
     if network.startswith("diffusers."):
         return lambda config: cast(nn.Module, library.from_config(_plain(config)))
 
     def build(config: Mapping[str, Any]) -> nn.Module:
         plain = _plain(config)
-        text = plain.get("text_config") or plain  # of a vision-language model
-        return cast(nn.Module, library(library.config_class(**_of_text(text))))
+        own = plain if _sees_images(library) else plain.get("text_config") or plain  # of a vision-language model
+        return cast(nn.Module, library(library.config_class(**_of_text(own))))
 
     return build
+
+
+def _library_class(network: Network) -> Any:
+    module, _, name = network.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def _sees_images(library: Any) -> bool:
+    """Whether a class of transformers is a complete vision-language model: a vision tower and a language model."""
+    config = library.config_class()
+    return config.get_text_config() is not config
+
+
+def _with_vision(name: str) -> str:
+    """The name of a tensor in a vision-language model without a head; older files name its two parts differently."""
+    plain = _ENCODER.sub("", name)
+    return plain if plain.startswith("visual.") else f"language_model.{plain}"
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
