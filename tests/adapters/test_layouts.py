@@ -25,12 +25,12 @@ from mezzotint.weights.folder import components
 from mezzotint.weights.single_file import original
 from support.flow_sizes import FULL
 
-FLOW = ("flux", "flux2", "sd3", "z-image", "qwen-image", "wan", "ltx")
+FLOW = ("flux", "chroma", "flux2", "sd3", "z-image", "qwen-image", "wan", "ltx")
 FAMILIES = ("sd", "sdxl", *FLOW)
 KINDS = ("lora", "dora", "loha", "lokr")
 PIPELINES = {
     "sd": "StableDiffusionPipeline", "sdxl": "StableDiffusionXLPipeline", "sd3": "StableDiffusion3Pipeline",
-    "flux": "FluxPipeline", "flux2": "Flux2KleinPipeline", "z-image": "ZImagePipeline",
+    "flux": "FluxPipeline", "chroma": "ChromaPipeline", "flux2": "Flux2KleinPipeline", "z-image": "ZImagePipeline",
     "qwen-image": "QwenImagePipeline", "wan": "WanPipeline", "ltx": "LTXPipeline",
 }  # fmt: skip
 LAYOUTS: tuple[Layout, ...] = ("diffusers", "kohya", "comfy")
@@ -86,7 +86,7 @@ def assert_same_change(one: Adapter, other: Adapter, names: LayerNames) -> None:
 
 def layouts_of(family: str, kind: str) -> tuple[Layout, ...]:
     """The layouts that support a kind."""
-    fused = family in ("flux", "flux2", "sd3", "z-image")
+    fused = family in ("flux", "chroma", "flux2", "sd3", "z-image")
     kohya: tuple[Layout, ...] = () if fused and kind in ("loha", "lokr") else ("kohya",)
     own: tuple[Layout, ...] = ("diffusers",) if kind in ("lora", "dora") else ()
     return (*own, *kohya, "comfy")

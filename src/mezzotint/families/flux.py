@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import cast_like_parameters
-from mezzotint.families.shared.flow import FlowFamily, pack_latents, unpack_latents
+from mezzotint.families.shared.flow import FlowFamily, pack_latents, token_positions, unpack_latents
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.families.shared.flux_names import AROUND, ATTENTION
+from mezzotint.families.shared.flux_names import FLUX1
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.families.shared.reference_images import join_tokens
 from mezzotint.settings.families.flux import SPEC, FluxSettings
@@ -37,17 +37,7 @@ _ORIGINAL: Renames = (
     (r"^time_text_embed\.timestep_embedder\.", "time_in."),
     (r"^time_text_embed\.text_embedder\.", "vector_in."),
     (r"^time_text_embed\.guidance_embedder\.", "guidance_in."),
-    *AROUND,
-    (r"^single_transformer_blocks\.(\d+)\.norm\.linear\.", r"single_blocks.\1.modulation.lin."),
-    (r"^single_transformer_blocks\.(\d+)\.(attn\.to_[qkv]|proj_mlp)\.", r"single_blocks.\1.linear1."),
-    (r"^single_transformer_blocks\.(\d+)\.proj_out\.", r"single_blocks.\1.linear2."),
-    (r"^single_transformer_blocks\.(\d+)\.attn\.", r"single_blocks.\1."),
-    (r"^transformer_blocks\.", "double_blocks."),
-    (r"\.norm1\.linear\.", ".img_mod.lin."),
-    (r"\.norm1_context\.linear\.", ".txt_mod.lin."),
-    (r"\.ff\.net\.(\d)(\.proj)?\.", r".img_mlp.\1."),
-    (r"\.ff_context\.net\.(\d)(\.proj)?\.", r".txt_mlp.\1."),
-    *ATTENTION,
+    *FLUX1,
 )
 """The denoiser's tensor names in Black Forest Labs' files."""
 
@@ -182,13 +172,3 @@ class Family(FlowFamily):
             return_dict=False,
         )[0]
         return unpack_latents(cast(Tensor, velocity)[:, :count], *x.shape[-2:])
-
-
-def token_positions(number: int, latents: Tensor) -> Tensor:
-    """(n, 3) float32: number of the image, row and column of each token, in row-major order. number: 0 for the noisy
-    latents, 1 for the image before the edit."""
-    rows, columns = (side // 2 for side in latents.shape[-2:])
-    grid = torch.full((rows, columns, 3), float(number), device=latents.device)
-    grid[..., 1] = torch.arange(rows, device=latents.device)[:, None]
-    grid[..., 2] = torch.arange(columns, device=latents.device)[None, :]
-    return grid.reshape(-1, 3)

@@ -30,7 +30,7 @@ RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 FLOW_MATCHING = tuple(spec.name for spec in specs() if spec.is_flow_matching)
 KINDS = {
     "sd3": "sd3", "sd3.5-medium": "sd35_medium", "sd3.5-large": "sd35_large", "flux-dev": "flux-dev",
-    "flux-schnell": "flux-schnell", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B", "wan-14b": "wan-t2v-14B",
+    "flux-schnell": "flux-schnell", "chroma": "chroma", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B", "wan-14b": "wan-t2v-14B",
     "ltx-2b": "ltx-video", "ltx-13b": "ltx-video-0.9.7", "klein-4b": "flux-2-dev", "klein-9b": "flux-2-dev",
 }  # fmt: skip
 """The model type that diffusers infers from tensor names; it does not know the other models."""
@@ -102,6 +102,13 @@ def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: st
         ("wan", "condition_embedder.time_proj.bias", "time_projection.1.bias"),
         ("ltx", "transformer_blocks.1.attn1.norm_q.weight", "transformer_blocks.1.attn1.q_norm.weight"),
         ("ltx", "time_embed.emb.timestep_embedder.linear_1.bias", "adaln_single.emb.timestep_embedder.linear_1.bias"),
+        (
+            "chroma",
+            "distilled_guidance_layer.layers.1.linear_2.bias",
+            "distilled_guidance_layer.layers.1.out_layer.bias",
+        ),
+        ("chroma", "distilled_guidance_layer.norms.1.weight", "distilled_guidance_layer.norms.1.scale"),
+        ("chroma", "single_transformer_blocks.1.attn.to_k.weight", "single_blocks.1.linear1.weight"),
         ("z-image", "layers.1.attention.to_k.weight", "layers.1.attention.qkv.weight"),
         ("z-image", "layers.1.attention.norm_k.weight", "layers.1.attention.k_norm.weight"),
         ("z-image", "context_refiner.0.attention.to_out.0.weight", "context_refiner.0.attention.out.weight"),
@@ -113,7 +120,7 @@ def test_written_names_are_those_of_the_original_format(name: str, ours: str, th
     assert original.rename_tensor(ours, files_class(name).renames) == theirs
 
 
-@pytest.mark.parametrize("name", [name for name in FLOW_MATCHING if name != "flux"])
+@pytest.mark.parametrize("name", [name for name in FLOW_MATCHING if name not in ("flux", "chroma")])
 def test_tiny_model_round_trips_here_and_in_diffusers(name: str, tmp_path: Path) -> None:
     file, folder = write_original(name, tmp_path / "model.safetensors"), folder_of(name)
     plain = weights(folder)
