@@ -1,5 +1,5 @@
 """Writes the table of docs/guides/flow.md: what fits on a card of 24 GB and on one of 80 GB, and with which settings,
-for the seven flow-matching families in a published size, as `mezzotint check` counts it from their configurations.
+for the eight flow-matching families in a published size, as `mezzotint check` counts it from their configurations.
 
     python tools/flow_memory.py         # writes docs/guides/flow.md
     python tools/flow_memory.py flux    # prints one family
@@ -26,6 +26,7 @@ BEGIN, END = "<!-- begin memory: written by tools/flow_memory.py -->", "<!-- end
 MODELS = {
     "sd3": ("SD3.5 medium", "sd35-medium", "sd35-lora-24gb", (1024, 1024)),
     "flux": ("FLUX.1 dev", "flux-dev", "flux-lora-24gb", (1024, 1024)),
+    "chroma": ("Chroma1", "chroma", "chroma-lora-24gb", (1024, 1024)),
     "flux2": ("FLUX.2 Klein 4B", "klein-4b", "klein-lora-24gb", (1024, 1024)),
     "qwen-image": ("Qwen-Image", "qwen-image", "qwen-image-lora-24gb", (1024, 1024)),
     "z-image": ("Z-Image", "z-image", "z-image-lora-24gb", (1024, 1024)),

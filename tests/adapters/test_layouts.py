@@ -133,6 +133,7 @@ def test_adapter_in_the_names_of_a_trainer_changes_the_same_weights(trainer: str
         ("ai-toolkit", "sdxl", "lora_unet_middle_block_1_transformer_blocks_0_attn1_to_q.lora_down.weight"),
         ("ai-toolkit", "flux", "transformer.transformer_blocks.0.attn.to_q.lora_A.weight"),
         ("ai-toolkit", "flux2", "diffusion_model.double_blocks.0.img_attn.qkv.lora_A.weight"),
+        ("ai-toolkit", "chroma", "diffusion_model.single_blocks.0.linear1.lora_A.weight"),
         ("ai-toolkit", "wan", "diffusion_model.blocks.0.self_attn.q.lora_A.weight"),
         ("ai-toolkit", "z-image", "diffusion_model.layers.0.attention.to_q.lora_A.weight"),
         ("ai-toolkit", "qwen-image", "diffusion_model.transformer_blocks.0.attn.to_out.0.lora_A.weight"),

@@ -314,8 +314,8 @@ def test_missing_t5_becomes_zeros_and_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "frames", "side"),
-    [("wan", 4, 16), ("ltx", 8, 32), ("flux", 1, 16), ("flux2", 1, 16), ("chroma", 1, 16), ("sd3", 1, 16), ("z-image", 1, 16),
-     ("qwen-image", 1, 16)],
+    [("wan", 4, 16), ("ltx", 8, 32), ("flux", 1, 16), ("flux2", 1, 16), ("chroma", 1, 16), ("sd3", 1, 16),
+     ("z-image", 1, 16), ("qwen-image", 1, 16)],
 )  # fmt: skip
 def test_indivisible_sizes_and_lengths_are_refused(name: str, frames: int, side: int) -> None:
     grid = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family.tiny().grid

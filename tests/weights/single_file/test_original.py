@@ -30,7 +30,8 @@ RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 FLOW_MATCHING = tuple(spec.name for spec in specs() if spec.is_flow_matching)
 KINDS = {
     "sd3": "sd3", "sd3.5-medium": "sd35_medium", "sd3.5-large": "sd35_large", "flux-dev": "flux-dev",
-    "flux-schnell": "flux-schnell", "chroma": "chroma", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B", "wan-14b": "wan-t2v-14B",
+    "flux-schnell": "flux-schnell", "chroma": "chroma", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B",
+    "wan-14b": "wan-t2v-14B",
     "ltx-2b": "ltx-video", "ltx-13b": "ltx-video-0.9.7", "klein-4b": "flux-2-dev", "klein-9b": "flux-2-dev",
 }  # fmt: skip
 """The model type that diffusers infers from tensor names; it does not know the other models."""

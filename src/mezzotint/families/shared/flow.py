@@ -81,8 +81,8 @@ def unpack_latents(tokens: Tensor, height: int, width: int) -> Tensor:
 
 
 def token_positions(number: int, latents: Tensor) -> Tensor:
-    """Positions of FLUX.1's image tokens (n, 3) float32: number of the image, row and column of each token, in row-major
-    order. number: 0 for the noisy latents, 1 for the image before the edit."""
+    """Positions of FLUX.1's image tokens, (n, 3) float32: number of the image, row and column of each token, in
+    row-major order. number: 0 for the noisy latents, 1 for the image before the edit."""
     rows, columns = (side // 2 for side in latents.shape[-2:])
     grid = torch.full((rows, columns, 3), float(number), device=latents.device)
     grid[..., 1] = torch.arange(rows, device=latents.device)[:, None]
