@@ -84,6 +84,7 @@ def test_transformer_is_trained(tmp_path: Path, network: str) -> None:
         ("sd1", "sd", {}),
         ("sdxl", "sdxl", {"train.train_text_encoder": False}),
         ("flux", "flux", {**FLUX, "train.dtype": "bf16"}),
+        ("chroma", "chroma", {**FLUX, "train.dtype": "bf16"}),
         ("zimage", "z_image", {**FLUX, "train.dtype": "bf16"}),
     ],
 )
