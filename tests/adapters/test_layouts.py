@@ -314,7 +314,7 @@ def test_transformer_names_match_diffusers_scripts(family: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "label", ["flux-dev", "sd3.5-medium", "klein-4b", "z-image", "qwen-image", "wan-1.3b", "ltx-2b"]
+    "label", ["flux-dev", "chroma", "sd3.5-medium", "klein-4b", "z-image", "qwen-image", "wan-1.3b", "ltx-2b"]
 )
 def test_original_names_and_rows_match_diffusers_conversion(label: str) -> None:
     """At full size, which diffusers' conversion of FLUX requires."""
