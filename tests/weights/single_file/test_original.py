@@ -147,27 +147,31 @@ def test_flux_of_another_width_is_refused() -> None:
     assert caught.value.code == "E1479"
 
 
-def thin_flux() -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """FLUX.1 of its published width with one block of each kind, whose tensors have two columns."""
-    config = FULL["flux-dev"][1] | {"num_layers": 1, "num_single_layers": 1}
-    shapes = components.shapes(family_spec("flux").networks["denoiser"], config, where=Path("config.json"))
+def thin(label: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A model of its published width with one block of each kind, whose tensors have two columns."""
+    name, config, _ = FULL[label]
+    config = config | {"num_layers": 1, "num_single_layers": 1}
+    shapes = components.shapes(family_spec(name).networks["denoiser"], config, where=Path("config.json"))
     generator = torch.Generator().manual_seed(0)
     return config, {n: torch.rand(s[0], *([2] * (len(s) - 1)), generator=generator) for n, s in shapes.items()}
 
 
-def test_rows_of_flux_are_where_diffusers_expects_them(tmp_path: Path) -> None:
-    config, tensors = thin_flux()
+@pytest.mark.parametrize("label", ["flux-dev", "chroma"])
+def test_rows_of_flux_are_where_diffusers_expects_them(label: str, tmp_path: Path) -> None:
+    config, tensors = thin(label)
     save_file(tensors, tmp_path / "ours.safetensors")
-    network = family_spec("flux").networks["denoiser"]
-    plan = original.plan(network, config, {n: tuple(t.shape) for n, t in tensors.items()}, files_class("flux").renames)
+    name = FULL[label][0]
+    network = family_spec(name).networks["denoiser"]
+    plan = original.plan(network, config, {n: tuple(t.shape) for n, t in tensors.items()}, files_class(name).renames)
     write_plan(tmp_path / "file.safetensors", plan, tensor_files.InFile(tmp_path / "ours.safetensors"))
     theirs = load_file(tmp_path / "file.safetensors")
     single = torch.cat([tensors[f"single_transformer_blocks.0.{n}.weight"] for n in (
         "attn.to_q", "attn.to_k", "attn.to_v", "proj_mlp")])  # fmt: skip
     assert torch.equal(theirs["single_blocks.0.linear1.weight"], single)
-    scale, shift = tensors["norm_out.linear.weight"].chunk(2)
-    assert torch.equal(theirs["final_layer.adaLN_modulation.1.weight"], torch.cat([shift, scale]))
-    convert = SINGLE_FILE_LOADABLE_CLASSES["FluxTransformer2DModel"]["checkpoint_mapping_fn"]
+    if name == "flux":
+        scale, shift = tensors["norm_out.linear.weight"].chunk(2)
+        assert torch.equal(theirs["final_layer.adaLN_modulation.1.weight"], torch.cat([shift, scale]))
+    convert = SINGLE_FILE_LOADABLE_CLASSES[network.rpartition(".")[2]]["checkpoint_mapping_fn"]
     assert equal(convert(checkpoint=dict(theirs), config=config), tensors)
 
 
