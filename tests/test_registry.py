@@ -56,7 +56,7 @@ def test_find_imports_the_module_of_a_name() -> None:
     ("folder", "name", "words"),
     [
         ("runtimes", "dpp", "there is no 'dpp' among runtimes; did you mean ddp?"),
-        ("families", "qqqq", "there is no 'qqqq' among families; known: flux"),
+        ("families", "qqqq", "there is no 'qqqq' among families; known: chroma"),
         ("runtimes", "base", "there is no 'base' among runtimes"),
         ("data/no_formats", "x", "there is no 'x' among no_formats; known: none"),
         ("families", "../recipe", "there is no '../recipe' among families"),

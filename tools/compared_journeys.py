@@ -138,6 +138,7 @@ def model_of(recipe: str) -> str:
     """The tiny model for a recipe that ships."""
     for start, model in {
         "flux": "flux",
+        "chroma": "chroma",
         "klein": "flux2",
         "qwen": "qwen-image",
         "sd35": "sd3",

@@ -26,6 +26,7 @@ BEGIN, END = "<!-- begin memory: written by tools/flow_memory.py -->", "<!-- end
 MODELS = {
     "sd3": ("SD3.5 medium", "sd35-medium", "sd35-lora-24gb", (1024, 1024)),
     "flux": ("FLUX.1 dev", "flux-dev", "flux-lora-24gb", (1024, 1024)),
+    "chroma": ("Chroma1", "chroma", "chroma-lora-24gb", (1024, 1024)),
     "flux2": ("FLUX.2 Klein 4B", "klein-4b", "klein-lora-24gb", (1024, 1024)),
     "flux2-dev": ("FLUX.2 dev", "flux2-dev", "flux2-dev-lora-24gb", (1024, 1024)),
     "qwen-image": ("Qwen-Image", "qwen-image", "qwen-image-lora-24gb", (1024, 1024)),

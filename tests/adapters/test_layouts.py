@@ -25,12 +25,12 @@ from mezzotint.weights.folder import components
 from mezzotint.weights.single_file import original
 from support.flow_sizes import FULL
 
-FLOW = ("flux", "flux2", "sd3", "z-image", "qwen-image", "wan", "ltx")
+FLOW = ("flux", "chroma", "flux2", "sd3", "z-image", "qwen-image", "wan", "ltx")
 FAMILIES = ("sd", "sdxl", *FLOW)
 KINDS = ("lora", "dora", "loha", "lokr")
 PIPELINES = {
     "sd": "StableDiffusionPipeline", "sdxl": "StableDiffusionXLPipeline", "sd3": "StableDiffusion3Pipeline",
-    "flux": "FluxPipeline", "flux2": "Flux2KleinPipeline", "z-image": "ZImagePipeline",
+    "flux": "FluxPipeline", "chroma": "ChromaPipeline", "flux2": "Flux2KleinPipeline", "z-image": "ZImagePipeline",
     "qwen-image": "QwenImagePipeline", "wan": "WanPipeline", "ltx": "LTXPipeline",
 }  # fmt: skip
 LAYOUTS: tuple[Layout, ...] = ("diffusers", "kohya", "comfy")
@@ -86,7 +86,7 @@ def assert_same_change(one: Adapter, other: Adapter, names: LayerNames) -> None:
 
 def layouts_of(family: str, kind: str) -> tuple[Layout, ...]:
     """The layouts that support a kind."""
-    fused = family in ("flux", "flux2", "sd3", "z-image")
+    fused = family in ("flux", "chroma", "flux2", "sd3", "z-image")
     kohya: tuple[Layout, ...] = () if fused and kind in ("loha", "lokr") else ("kohya",)
     own: tuple[Layout, ...] = ("diffusers",) if kind in ("lora", "dora") else ()
     return (*own, *kohya, "comfy")
@@ -133,6 +133,7 @@ def test_adapter_in_the_names_of_a_trainer_changes_the_same_weights(trainer: str
         ("ai-toolkit", "sdxl", "lora_unet_middle_block_1_transformer_blocks_0_attn1_to_q.lora_down.weight"),
         ("ai-toolkit", "flux", "transformer.transformer_blocks.0.attn.to_q.lora_A.weight"),
         ("ai-toolkit", "flux2", "diffusion_model.double_blocks.0.img_attn.qkv.lora_A.weight"),
+        ("ai-toolkit", "chroma", "diffusion_model.single_blocks.0.linear1.lora_A.weight"),
         ("ai-toolkit", "wan", "diffusion_model.blocks.0.self_attn.q.lora_A.weight"),
         ("ai-toolkit", "z-image", "diffusion_model.layers.0.attention.to_q.lora_A.weight"),
         ("ai-toolkit", "qwen-image", "diffusion_model.transformer_blocks.0.attn.to_out.0.lora_A.weight"),
@@ -313,7 +314,7 @@ def test_transformer_names_match_diffusers_scripts(family: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "label", ["flux-dev", "sd3.5-medium", "klein-4b", "z-image", "qwen-image", "wan-1.3b", "ltx-2b"]
+    "label", ["flux-dev", "chroma", "sd3.5-medium", "klein-4b", "z-image", "qwen-image", "wan-1.3b", "ltx-2b"]
 )
 def test_original_names_and_rows_match_diffusers_conversion(label: str) -> None:
     """At full size, which diffusers' conversion of FLUX requires."""

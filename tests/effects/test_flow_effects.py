@@ -219,10 +219,11 @@ def test_unknown_chat_template_can_be_ignored(family: str, tmp_path: Path) -> No
     "model.z_image.text_tokens",
     "model.qwen_image.text_tokens",
     "model.flux2.text_tokens",
+    "model.chroma.text_tokens",
     "model.wan.text_tokens",
     "model.ltx.text_tokens",
 )
-@pytest.mark.parametrize("family", ["z-image", "qwen-image", "flux2", "wan", "ltx"])
+@pytest.mark.parametrize("family", ["z-image", "qwen-image", "flux2", "chroma", "wan", "ltx"])
 def test_caption_token_limit_applies(family: str) -> None:
     named, section = (f"model.family={family}", f"model.path=tiny-{family}"), family.replace("-", "_")
     length, width = files(*named).text_shape()

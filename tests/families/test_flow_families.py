@@ -96,6 +96,8 @@ OF_BLOCKS = {
     "sd3": rf"transformer_blocks\.\d+\.({_JOINT}|ff(_context)?\.net\.(0\.proj|2))",
     "flux": rf"transformer_blocks\.\d+\.({_JOINT}|ff(_context)?\.net\.(0\.proj|2))"
     r"|single_transformer_blocks\.\d+\.(attn\.to_[qkv]|proj_mlp|proj_out)",
+    "chroma": rf"transformer_blocks\.\d+\.({_JOINT}|ff(_context)?\.net\.(0\.proj|2))"
+    r"|single_transformer_blocks\.\d+\.(attn\.to_[qkv]|proj_mlp|proj_out)",
     "flux2": rf"transformer_blocks\.\d+\.({_JOINT}|ff(_context)?\.linear_(in|out))"
     r"|single_transformer_blocks\.\d+\.attn\.(to_qkv_mlp_proj|to_out)",
     "qwen-image": rf"transformer_blocks\.\d+\.({_JOINT}|(img|txt)_mlp\.net\.(0\.proj|2))",
@@ -351,8 +353,8 @@ def test_missing_t5_becomes_zeros_and_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "frames", "side"),
-    [("wan", 4, 16), ("ltx", 8, 32), ("flux", 1, 16), ("flux2", 1, 16), ("sd3", 1, 16), ("z-image", 1, 16),
-     ("qwen-image", 1, 16)],
+    [("wan", 4, 16), ("ltx", 8, 32), ("flux", 1, 16), ("flux2", 1, 16), ("chroma", 1, 16), ("sd3", 1, 16),
+     ("z-image", 1, 16), ("qwen-image", 1, 16)],
 )  # fmt: skip
 def test_indivisible_sizes_and_lengths_are_refused(name: str, frames: int, side: int) -> None:
     grid = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family.tiny().grid

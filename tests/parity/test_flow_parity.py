@@ -30,6 +30,7 @@ DATA = Path(__file__).parent / "data" / "flow"
 OWN: dict[str, dict[str, Any]] = {
     "sd3": {"sd3": {"t5_tokens": 77}},
     "flux": {},
+    "chroma": {},
     "z_image": {},
     "qwen_image": {},
     "flux2_klein": {},

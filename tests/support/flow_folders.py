@@ -69,6 +69,17 @@ FULL: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             "text_encoder": CLIP_L, "text_encoder_2": T5, "vae": VAE,
         },
     ),
+    "chroma": (
+        "chroma",
+        {
+            "transformer": {
+                "num_layers": 19, "num_single_layers": 38, "attention_head_dim": 128, "num_attention_heads": 24,
+                "joint_attention_dim": 4096, "in_channels": 64, "axes_dims_rope": [16, 56, 56],
+                "approximator_num_channels": 64, "approximator_hidden_dim": 5120, "approximator_layers": 5,
+            },
+            "text_encoder": T5, "vae": VAE,
+        },
+    ),
     "wan-1.3b": (
         "wan",
         {

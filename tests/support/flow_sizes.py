@@ -22,6 +22,7 @@ FULL: dict[str, tuple[str, dict[str, Any], int]] = {
     ),
     "flux-dev": ("flux", FLUX | {"guidance_embeds": True}, 11_901_408_320),
     "flux-schnell": ("flux", FLUX, 11_891_178_560),
+    "chroma": ("chroma", {}, 8_899_983_424),
     "z-image": ("z-image", {}, 6_154_908_736),
     "qwen-image": ("qwen-image", {}, 20_430_401_088),
     "wan-1.3b": ("wan", WAN | {"num_attention_heads": 12, "ffn_dim": 8960, "num_layers": 30}, 1_418_996_800),

@@ -26,7 +26,7 @@ def test_ls_lists_names_usable_in_recipes(
     assert re.search(r"  mezzotint-mini +complete, with weights\n", text)
     assert main(["ls", "families", "formats"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("families\n  flux  ")
+    assert text.startswith("families\n  chroma  ")
     assert re.search(r"\n  ltx +LTX-Video of Lightricks", text)
     assert re.search(r"\n  sdxl +SDXL's base model and its refiner, read from", text), "without the paper's number"
     assert re.search(r"\n  metadata +captions in a table\n", text)

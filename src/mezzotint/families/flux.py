@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from mezzotint.diffusion import inpainting
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import cast_like_parameters
-from mezzotint.families.shared.flow import GuidedFamily, pack_latents, unpack_latents
+from mezzotint.families.shared.flow import GuidedFamily, pack_latents, token_positions, unpack_latents
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.families.shared.flux_names import AROUND, ATTENTION
+from mezzotint.families.shared.flux_names import FLUX1
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.families.shared.reference_images import join_tokens
 from mezzotint.settings.families.flux import SPEC, FluxSettings
@@ -40,17 +40,7 @@ _ORIGINAL: Renames = (
     (r"^time_text_embed\.timestep_embedder\.", "time_in."),
     (r"^time_text_embed\.text_embedder\.", "vector_in."),
     (r"^time_text_embed\.guidance_embedder\.", "guidance_in."),
-    *AROUND,
-    (r"^single_transformer_blocks\.(\d+)\.norm\.linear\.", r"single_blocks.\1.modulation.lin."),
-    (r"^single_transformer_blocks\.(\d+)\.(attn\.to_[qkv]|proj_mlp)\.", r"single_blocks.\1.linear1."),
-    (r"^single_transformer_blocks\.(\d+)\.proj_out\.", r"single_blocks.\1.linear2."),
-    (r"^single_transformer_blocks\.(\d+)\.attn\.", r"single_blocks.\1."),
-    (r"^transformer_blocks\.", "double_blocks."),
-    (r"\.norm1\.linear\.", ".img_mod.lin."),
-    (r"\.norm1_context\.linear\.", ".txt_mod.lin."),
-    (r"\.ff\.net\.(\d)(\.proj)?\.", r".img_mlp.\1."),
-    (r"\.ff_context\.net\.(\d)(\.proj)?\.", r".txt_mlp.\1."),
-    *ATTENTION,
+    *FLUX1,
 )
 """The denoiser's tensor names in Black Forest Labs' files."""
 
@@ -212,13 +202,3 @@ def _inpainting_channels(x: Tensor, images: Mapping[str, Tensor]) -> Tensor:
     mask, masked_image = images.get(inpainting.MASK), images.get(inpainting.MASKED_IMAGE)
     region = x.new_ones(len(x), _PIXELS, *x.shape[2:]) if mask is None else inpainting.all_pixels(mask, x).to(x)
     return torch.cat([torch.zeros_like(x) if masked_image is None else masked_image.to(x), region], dim=1)
-
-
-def token_positions(number: int, latents: Tensor) -> Tensor:
-    """(n, 3) float32: number of the image, row and column of each token, in row-major order. number: 0 for the noisy
-    latents, 1 for the image before the edit."""
-    rows, columns = (side // 2 for side in latents.shape[-2:])
-    grid = torch.full((rows, columns, 3), float(number), device=latents.device)
-    grid[..., 1] = torch.arange(rows, device=latents.device)[:, None]
-    grid[..., 2] = torch.arange(columns, device=latents.device)[None, :]
-    return grid.reshape(-1, 3)

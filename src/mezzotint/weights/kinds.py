@@ -188,10 +188,10 @@ def _adapter(names: Collection[str]) -> OtherKind | None:
 
 def _other_model(names: Collection[str]) -> OtherKind | None:
     """A complete model of another architecture. An empty remedy: the caller's family fills it in."""
-    for blocks, name in (("joint_blocks.", "a checkpoint of SD 3"), ("double_blocks.", "a checkpoint of Flux")):
-        if any(blocks in n for n in names):
-            return OtherKind(name, "")
     match = next((spec for spec in specs() if not spec.layout and spec.names_tensors(names)), None)
+    for blocks, name in (("joint_blocks.", "SD 3"), ("double_blocks.", "Flux")):
+        if any(blocks in n for n in names):
+            return OtherKind(f"a checkpoint of {name if match is None else match.label}", "")
     return None if match is None else OtherKind(match.label, f"set model.family={match.name}")
 
 

@@ -24,7 +24,7 @@ def flow(arch: str) -> dict[str, Any]:
         ({"model.is_xl": True}, "sdxl"), (flow("sd3"), "sd3"), (FLUX, "flux"),
         ({**FLUX, "model.arch": GONE, "model.is_flux": True}, "flux"),
         ({**FLUX, "model.arch": GONE, "model.is_v3": True}, "sd3"),
-        (flow("flux2_klein_4b"), "flux2"), (flow("flux2"), "flux2"),
+        (flow("flux2_klein_4b"), "flux2"), (flow("flux2"), "flux2"), (flow("chroma"), "chroma"),
         (flow("qwen_image:2512"), "qwen-image"), (flow("zimage"), "z-image"),
         (flow("zimage:turbo"), "z-image"), (flow("wan21:14b"), "wan"), (flow("wan22_5b"), "wan"),
         (flow("wan22_14b:t2v"), "wan"),

@@ -30,7 +30,8 @@ RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 FLOW_MATCHING = tuple(spec.name for spec in specs() if spec.is_flow_matching)
 KINDS = {
     "sd3": "sd3", "sd3.5-medium": "sd35_medium", "sd3.5-large": "sd35_large", "flux-dev": "flux-dev",
-    "flux-schnell": "flux-schnell", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B", "wan-14b": "wan-t2v-14B",
+    "flux-schnell": "flux-schnell", "chroma": "chroma", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B",
+    "wan-14b": "wan-t2v-14B",
     "ltx-2b": "ltx-video", "ltx-13b": "ltx-video-0.9.7", "klein-4b": "flux-2-dev", "klein-9b": "flux-2-dev",
     "flux2-dev": "flux-2-dev",
 }  # fmt: skip
@@ -103,6 +104,13 @@ def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: st
         ("wan", "condition_embedder.time_proj.bias", "time_projection.1.bias"),
         ("ltx", "transformer_blocks.1.attn1.norm_q.weight", "transformer_blocks.1.attn1.q_norm.weight"),
         ("ltx", "time_embed.emb.timestep_embedder.linear_1.bias", "adaln_single.emb.timestep_embedder.linear_1.bias"),
+        (
+            "chroma",
+            "distilled_guidance_layer.layers.1.linear_2.bias",
+            "distilled_guidance_layer.layers.1.out_layer.bias",
+        ),
+        ("chroma", "distilled_guidance_layer.norms.1.weight", "distilled_guidance_layer.norms.1.scale"),
+        ("chroma", "single_transformer_blocks.1.attn.to_k.weight", "single_blocks.1.linear1.weight"),
         ("z-image", "layers.1.attention.to_k.weight", "layers.1.attention.qkv.weight"),
         ("z-image", "layers.1.attention.norm_k.weight", "layers.1.attention.k_norm.weight"),
         ("z-image", "context_refiner.0.attention.to_out.0.weight", "context_refiner.0.attention.out.weight"),
@@ -114,7 +122,7 @@ def test_written_names_are_those_of_the_original_format(name: str, ours: str, th
     assert original.rename_tensor(ours, files_class(name).renames) == theirs
 
 
-@pytest.mark.parametrize("name", [name for name in FLOW_MATCHING if name != "flux"])
+@pytest.mark.parametrize("name", [name for name in FLOW_MATCHING if name not in ("flux", "chroma")])
 def test_tiny_model_round_trips_here_and_in_diffusers(name: str, tmp_path: Path) -> None:
     file, folder = write_original(name, tmp_path / "model.safetensors"), folder_of(name)
     plain = weights(folder)
@@ -140,27 +148,31 @@ def test_flux_of_another_width_is_refused() -> None:
     assert caught.value.code == "E1479"
 
 
-def thin_flux() -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """FLUX.1 of its published width with one block of each kind, whose tensors have two columns."""
-    config = FULL["flux-dev"][1] | {"num_layers": 1, "num_single_layers": 1}
-    shapes = components.shapes(family_spec("flux").networks["denoiser"], config, where=Path("config.json"))
+def thin(label: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A model of its published width with one block of each kind, whose tensors have two columns."""
+    name, config, _ = FULL[label]
+    config = config | {"num_layers": 1, "num_single_layers": 1}
+    shapes = components.shapes(family_spec(name).networks["denoiser"], config, where=Path("config.json"))
     generator = torch.Generator().manual_seed(0)
     return config, {n: torch.rand(s[0], *([2] * (len(s) - 1)), generator=generator) for n, s in shapes.items()}
 
 
-def test_rows_of_flux_are_where_diffusers_expects_them(tmp_path: Path) -> None:
-    config, tensors = thin_flux()
+@pytest.mark.parametrize("label", ["flux-dev", "chroma"])
+def test_rows_of_flux_are_where_diffusers_expects_them(label: str, tmp_path: Path) -> None:
+    config, tensors = thin(label)
     save_file(tensors, tmp_path / "ours.safetensors")
-    network = family_spec("flux").networks["denoiser"]
-    plan = original.plan(network, config, {n: tuple(t.shape) for n, t in tensors.items()}, files_class("flux").renames)
+    name = FULL[label][0]
+    network = family_spec(name).networks["denoiser"]
+    plan = original.plan(network, config, {n: tuple(t.shape) for n, t in tensors.items()}, files_class(name).renames)
     write_plan(tmp_path / "file.safetensors", plan, tensor_files.InFile(tmp_path / "ours.safetensors"))
     theirs = load_file(tmp_path / "file.safetensors")
     single = torch.cat([tensors[f"single_transformer_blocks.0.{n}.weight"] for n in (
         "attn.to_q", "attn.to_k", "attn.to_v", "proj_mlp")])  # fmt: skip
     assert torch.equal(theirs["single_blocks.0.linear1.weight"], single)
-    scale, shift = tensors["norm_out.linear.weight"].chunk(2)
-    assert torch.equal(theirs["final_layer.adaLN_modulation.1.weight"], torch.cat([shift, scale]))
-    convert = SINGLE_FILE_LOADABLE_CLASSES["FluxTransformer2DModel"]["checkpoint_mapping_fn"]
+    if name == "flux":
+        scale, shift = tensors["norm_out.linear.weight"].chunk(2)
+        assert torch.equal(theirs["final_layer.adaLN_modulation.1.weight"], torch.cat([shift, scale]))
+    convert = SINGLE_FILE_LOADABLE_CLASSES[network.rpartition(".")[2]]["checkpoint_mapping_fn"]
     assert equal(convert(checkpoint=dict(theirs), config=config), tensors)
 
 

@@ -98,7 +98,11 @@ def _set_files(draft: Draft, script: Script) -> None:
         return
     draft.set("model.flux.t5_tokens", tokens, "t5xxl_max_token_length")
     if draft.values["model_type"] == "chroma":
-        draft.refuse("model_type", "Chroma is not supported", "leave it out to train FLUX.1")
+        draft.refuse(
+            "model_type",
+            "the scripts' options for Chroma are not translated",
+            "write a recipe with model.family=chroma, such as chroma-lora-24gb",
+        )
     if "schnell" not in model.lower():
         draft.set("model.flux.guidance", draft.number("guidance_scale"), "guidance_scale")
         if draft.number("guidance_scale") != 1:

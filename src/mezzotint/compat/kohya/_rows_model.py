@@ -110,7 +110,8 @@ FLOW_MODEL = (
 FLUX_MODEL = (
     row("ae", str, "model.vae", "a file of the autoencoder"),
     row("guidance_scale", 3.5, "model.flux.guidance", "the guidance given to the model in training", least=0),
-    row("model_type", "flux", "model.family", "Chroma is not supported", choices=("flux", "chroma")),
+    row("model_type", "flux", "model.family", "options for Chroma are not translated: write a recipe",
+        choices=("flux", "chroma")),
     refused("controlnet_model_name_or_path", str, "ControlNets are not supported; leave it out"),
 )
 

@@ -98,6 +98,16 @@ def unpack_latents(tokens: Tensor, height: int, width: int) -> Tensor:
     return parts.reshape(b, c // 4, height, width)
 
 
+def token_positions(number: int, latents: Tensor) -> Tensor:
+    """Positions of FLUX.1's image tokens, (n, 3) float32: number of the image, row and column of each token, in
+    row-major order. number: 0 for the noisy latents, 1 for the image before the edit."""
+    rows, columns = (side // 2 for side in latents.shape[-2:])
+    grid = torch.full((rows, columns, 3), float(number), device=latents.device)
+    grid[..., 1] = torch.arange(rows, device=latents.device)[:, None]
+    grid[..., 2] = torch.arange(columns, device=latents.device)[None, :]
+    return grid.reshape(-1, 3)
+
+
 class Standardized(ABC):
     """Mixin for families whose latents are standardized by a mean and a deviation per channel; comes before the base
     class."""

@@ -1,4 +1,4 @@
-"""Tensor names in Black Forest Labs' files for layers that FLUX.1 and FLUX.2 share."""
+"""Tensor names in Black Forest Labs' files for layers that FLUX.1, Chroma and FLUX.2 share."""
 
 from __future__ import annotations
 
@@ -25,3 +25,18 @@ ATTENTION: Renames = (
     (r"\.norm_k\.weight$", ".norm.key_norm.scale"),
 )
 """Attention; comes after a family's renames of its blocks."""
+
+FLUX1: Renames = (
+    *AROUND,
+    (r"^single_transformer_blocks\.(\d+)\.norm\.linear\.", r"single_blocks.\1.modulation.lin."),
+    (r"^single_transformer_blocks\.(\d+)\.(attn\.to_[qkv]|proj_mlp)\.", r"single_blocks.\1.linear1."),
+    (r"^single_transformer_blocks\.(\d+)\.proj_out\.", r"single_blocks.\1.linear2."),
+    (r"^single_transformer_blocks\.(\d+)\.attn\.", r"single_blocks.\1."),
+    (r"^transformer_blocks\.", "double_blocks."),
+    (r"\.norm1\.linear\.", ".img_mod.lin."),
+    (r"\.norm1_context\.linear\.", ".txt_mod.lin."),
+    (r"\.ff\.net\.(\d)(\.proj)?\.", r".img_mlp.\1."),
+    (r"\.ff_context\.net\.(\d)(\.proj)?\.", r".txt_mlp.\1."),
+    *ATTENTION,
+)
+"""Layers that FLUX.1 and Chroma share: all but those that embed time and conditions."""

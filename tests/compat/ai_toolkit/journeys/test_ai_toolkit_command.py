@@ -101,6 +101,7 @@ def test_kontext_is_trained_on_pairs(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("sd1", "sd", {}),
         ("sdxl", "sdxl", {"train.train_text_encoder": False}),
         ("flux", "flux", {**FLUX, "train.dtype": "bf16"}),
+        ("chroma", "chroma", {**FLUX, "train.dtype": "bf16"}),
         ("zimage", "z_image", {**FLUX, "train.dtype": "bf16"}),
     ],
 )
