@@ -10,6 +10,7 @@ from jobs import FLUX, job, notes, problems, settings
 from key_cases import KLEIN
 
 CONTROL, ALONE = "datasets.0.control_path", {"sample.prompts": ["a fox"]}
+QWEN: dict[str, Any] = {**FLUX, "model.arch": "qwen_image_edit"}
 KONTEXT: dict[str, Any] = {**FLUX, "model.arch": "flux_kontext", CONTROL: "before",
                            "sample.prompts": ["a fox --ctrl_img cat.png"]}  # fmt: skip
 SAMPLES: dict[str, Any] = {"sample.prompts": GONE, "sample.samples.0.prompt": "a", "sample.samples.1.prompt": "b"}
@@ -49,6 +50,14 @@ def test_each_data_set_has_its_control_images() -> None:
     assert [one["conditions"] for one in sets] == [{"source": {"folder": "before"}}, {"source": {"folder": "c"}}]
 
 
+def test_images_of_qwen_image_edit_are_aligned_and_those_of_plus_are_not() -> None:
+    one = {CONTROL: "before", "sample.prompts": ["a --ctrl_img cat.png"]}
+    assert conditions({**QWEN, **one})["data.conditions.source.folder"] == "before"
+    assert "data.conditions.source.align" not in conditions({**QWEN, **one})
+    plus = {**QWEN, "model.arch": "qwen_image_edit_plus", **one}
+    assert conditions(plus)["data.conditions.source.align"] == "own"
+
+
 def test_samples_have_their_control_images() -> None:
     own = {"sample.samples.0.ctrl_img": "a.png", "sample.samples.1.ctrl_img_1": "b.png"}
     assert conditions({**KONTEXT, **SAMPLES, **own})["sample.conditions.source"] == ["a.png", "b.png"]
@@ -72,7 +81,7 @@ def test_samples_have_their_control_images() -> None:
         ({**KONTEXT, "sample.prompts": ["a --ctrl_img a --ctrl_img_2 b"]}, "sample.prompts", "takes one control image"),
         ({**KONTEXT, **SAMPLES, "sample.samples.0.ctrl_img": "a.png"}, "sample.samples.0.ctrl_img", "own settings"),
         ({**FLUX, "sample.prompts": ["a --ctrl_img a"]}, "sample.prompts", "flux generates from text alone"),
-        ({"model.arch": "qwen_image_edit"}, "model.arch", "needs Qwen-Image-Edit"),
+        ({**QWEN, "sample.prompts": ["a --ctrl_img a"]}, CONTROL, "is missing; qwen_image_edit edits images"),
     ],
 )  # fmt: skip
 def test_impossible_control_images_are_refused(changes: dict[str, Any], where: str, words: str) -> None:

@@ -59,7 +59,7 @@ def test_name_replaces_its_placeholder_everywhere() -> None:
         ({"type": "vae"}, "config.process.0.type", "E1018", "autoencoder"),
         ({"type": "sd_trainr"}, "config.process.0.type", "E1018", "did you mean sd_trainer?"),
         ({"type": None}, "config.process.0.type", "E1017", "is missing"),
-        ({"arch": "qwen_image_edit"}, "model.arch", "E1018", "needs Qwen-Image-Edit, which Mezzotint does not have"),
+        ({"arch": "hidream"}, "model.arch", "E1018", "needs HiDream, which Mezzotint does not have"),
         ({"arch": "fluxx"}, "model.arch", "E1017", "fluxx is not known; did you mean flux?"),
         ({"is_lumina2": True}, "model.is_lumina2", "E1018", "needs Lumina-Image 2"),
     ],

@@ -12,7 +12,7 @@ from musubi_commands import notes, problems, recipe, settings, translate
 
 from mezzotint.compat.musubi import _datasets as features
 from mezzotint.compat.musubi._datasets import bucket_sizes
-from mezzotint.compat.musubi._rows_model import EDITING, FUN_CONTROL, LAYERED
+from mezzotint.compat.musubi._rows_model import FUN_CONTROL, LAYERED
 from mezzotint.settings.reading.translation import Launched
 
 NUMBERS: dict[str, Any] = json.loads((Path(__file__).parent / "formulas.json").read_text("utf-8"))
@@ -184,7 +184,7 @@ def test_condition_images_are_in_columns_of_metadata() -> None:
         (KLEIN, f'{EDITS}[[datasets]]\nimage_directory = "b"\n', "datasets.1.control_directory",
          f"needs {features.SOME}"),
         ("zimage_train", EDITS, "datasets.0.control_directory", "zimage_train.py trains from text alone"),
-        ("qwen_image_train", EDITS, "datasets.0.control_directory", f"needs {EDITING}, which Mezzotint does not have"),
+        ("qwen_image_train", EDITS, "datasets.0.control_directory", "is for models that edit; qwen_image_train.py"),
     ],
 )  # fmt: skip
 def test_impossible_condition_images_are_refused(script: str, text: str, where: str, words: str) -> None:

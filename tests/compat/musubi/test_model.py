@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from musubi_commands import DATA, changed, notes, problems, settings
+from musubi_commands import DATA, EDITS, changed, notes, problems, settings
 
 from mezzotint.compat.musubi._dataset_file import DATASET
 from mezzotint.compat.musubi._model import LAYERS
@@ -50,6 +50,11 @@ def test_layers_are_those_of_the_family(script: str) -> None:
          {"model.flux2.guidance": 2.0, "model.path": "flux2-dev.safetensors",
           "model.config": "black-forest-labs/FLUX.2-dev"}),
         (QWEN, "--model_version=original", {}),
+        *((QWEN, f"{words} --dit=a.safetensors --dataset_config={EDITS}",
+           {"model.path": "a.safetensors", "model.config": f"Qwen/Qwen-Image-Edit{version}",
+            "data.conditions.source.folder": "before"})
+          for words, version in (("--edit", ""), ("--model_version=edit", ""), ("--edit_plus", "-2509"),
+                                 ("--model_version=edit-2509", "-2509"), ("--model_version=edit-2511", "-2511"))),
         (WAN, "--task=t2i-14B", {}),
         (WAN, f"{A14B} --dit=wan2.2_t2v_high_noise_14B_fp16.safetensors",
          {"model.path": "wan2.2_t2v_high_noise_14B_fp16.safetensors",
@@ -93,7 +98,6 @@ def test_what_differs_is_noted(script: str, words: str, text: str) -> None:
     ("script", "words", "where", "text"),
     [
         (FLUX, "--model_version=original", "--model_version", "is for another model"),
-        (QWEN, "--model_version=edit-2509", "--model_version", "needs Qwen-Image-Edit"),
         (QWEN, "--model_version=layered", "--model_version", "needs Qwen-Image-Layered"),
         (WAN, "--task=i2v-A14B", "--task", "needs Wan image to video"),
         (WAN, "--task=t2v-14B-FC", "--task", "needs Wan Fun Control"),

@@ -16,7 +16,8 @@ _DEFAULT_RANK = 4
 ARCHS = {
     "sd1": "sd", "sd15": "sd", "sd2": "sd", "sdxl": "sdxl", "sd3": "sd3", "flux": "flux", "flux_kontext": "flux",
     "chroma": "chroma", "flux2": "flux2",
-    "flux2_klein_4b": "flux2", "flux2_klein_9b": "flux2", "qwen_image": "qwen-image", "zimage": "z-image",
+    "flux2_klein_4b": "flux2", "flux2_klein_9b": "flux2", "qwen_image": "qwen-image",
+    "qwen_image_edit": "qwen-image", "qwen_image_edit_plus": "qwen-image", "zimage": "z-image",
     "wan21": "wan", "wan22_14b": "wan", "wan22_5b": "wan",
 }  # fmt: skip
 """Families by `model.arch`; a variant may follow a colon, such as `wan21:14b`."""
@@ -24,8 +25,8 @@ ARCHS = {
 _OTHER_ARCHS = {
     "flex1": "Flex.1", "flex2": "Flex.2",
     "zeta_chroma": "Zeta-Chroma", "lumina2": "Lumina-Image 2", "hidream": "HiDream", "hidream_e1": "HiDream",
-    "hidream_o1": "HiDream", "omnigen2": "OmniGen2", "qwen_image_edit": "Qwen-Image-Edit",
-    "qwen_image_edit_plus": "Qwen-Image-Edit", "wan21_i2v": "Wan image to video", "wan22_14b_i2v": "Wan image to video",
+    "hidream_o1": "HiDream", "omnigen2": "OmniGen2",
+    "wan21_i2v": "Wan image to video", "wan22_14b_i2v": "Wan image to video",
     "ltx2": "LTX-2", "ltx2.3": "LTX-2", "ltx2.5": "LTX-2", "pixart": "PixArt", "pixart_sigma": "PixArt",
     "auraflow": "AuraFlow", "ssd": "SSD-1B", "vega": "Segmind Vega", "anima": "Anima", "ernie_image": "ERNIE-Image",
     "ace_step_15": "audio", "ace_step_15_xl": "audio", "minimax_h3": "MiniMax-H3",
@@ -45,6 +46,8 @@ class Control:
 _FLUX2 = Control(most=1000, align="own")
 CONTROLS = {
     "flux_kontext": Control(1, "target", True),
+    "qwen_image_edit": Control(1, "target", True),
+    "qwen_image_edit_plus": Control(3, "own", True),
     **dict.fromkeys(("flux2", "flux2_klein_4b", "flux2_klein_9b"), _FLUX2),
 }
 """Control images by `model.arch`; other models take none."""

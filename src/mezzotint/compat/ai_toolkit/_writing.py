@@ -63,6 +63,9 @@ def _find_arch(recipe: Recipe) -> str:
         return "wan22_5b"
     if family == "flux" and (recipe.model.task == "edit" or recipe.data.condition_names):
         return "flux_kontext"
+    if family == "qwen-image" and recipe.data.condition_names:
+        names = re.split(r"[^a-z0-9]+", str(recipe.model.path).lower())
+        return "qwen_image_edit_plus" if {"plus", "2509", "2511"} & set(names) else "qwen_image_edit"
     if family == "flux2" and "klein" in (path := str(recipe.model.path).lower()):
         return "flux2_klein_9b" if "9b" in path else "flux2_klein_4b"
     arch = next((arch for arch, ours in _model.ARCHS.items() if ours == family), "")

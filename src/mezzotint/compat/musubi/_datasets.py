@@ -12,7 +12,8 @@ from mezzotint import outside
 from mezzotint.compat.kit.derived import bucket_step
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.musubi._dataset_file import SetsFile, TrainingSet, read_dataset_file
-from mezzotint.compat.musubi._rows_model import EDITING, FUN_CONTROL, LAYERED
+from mezzotint.compat.musubi._model import count_images
+from mezzotint.compat.musubi._rows_model import FUN_CONTROL, LAYERED
 from mezzotint.compat.musubi._scripts import TrainingScript
 
 BOUNDS = "bucket bounds and no upscaling"
@@ -35,9 +36,6 @@ _LINE = 100_000
 _WHOLE = ("no_resize_control", "flux_kontext_no_resize_control", "qwen_image_edit_no_resize_control")
 _SIZED = ("control_resolution", "qwen_image_edit_control_resolution")
 _CONDITIONED = ("control_directory", *_WHOLE, *_SIZED)
-_TAKING = ("flux", "flux2")
-"""Families with control images; those of others wait for a feature, or there are none."""
-_AWAITED = {"qwen-image": EDITING, "wan": FUN_CONTROL}
 _CONTROL_COLUMN = re.compile(r"control_path(_\d{1,3})?")
 _OF_FRAMEPACK = ("fp_latent_window_size", "fp_1f_clean_indices", "fp_1f_target_index", "fp_1f_no_post")
 _READ_EXTENSIONS = (".txt", ".caption")
@@ -106,13 +104,15 @@ def _read_conditions(
 ) -> dict[str, dict[str, Any]]:
     """The condition images of a data set."""
     keys = [key for key in _CONDITIONED if one.values.get(key)]
-    if script.family not in _TAKING:
+    least, most = count_images(draft, script)
+    if not most:
         for key in keys:
-            if script.family in _AWAITED:
-                contents.add_awaited(one, key, _AWAITED[script.family])
+            if script.family == "wan":
+                contents.add_awaited(one, key, FUN_CONTROL)
             else:
                 message = f"is for models that edit; {script.name}.py trains from text alone"
-                contents.add(one.sources[key], message, "leave it out")
+                is_qwen = script.family == "qwen-image"
+                contents.add(one.sources[key], message, "write --model_version=edit" if is_qwen else "leave it out")
         return {}
     is_table = one.source == "image_jsonl_file"
     sources = (
@@ -120,11 +120,11 @@ def _read_conditions(
         else [{"folder": one.text("control_directory")}] if "control_directory" in keys
         else []
     )  # fmt: skip
-    if not sources and script.family == "flux":
+    if len(sources) < least:
         lacking = "control_path in the first line of its file" if is_table else "control_directory"
         message = f"has no {lacking}, and {script.name}.py trains a model that edits images"
         contents.add(one.key_path, message, "write it: the images before the edits")
-    if len(sources) > 1 and script.family == "flux":
+    if len(sources) > most:
         message = f"has {len(sources)} control images, and {script.name}.py trains a model that takes one"
         contents.add(one.sources[one.source], message, "write one")
     align = {"align": "own"} if sources and _keeps_shape(draft, contents, one) else {}

@@ -8,7 +8,6 @@ from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.key_values import read_arguments
 from mezzotint.compat.musubi._rows import has_option
 from mezzotint.compat.musubi._rows_model import (
-    EDITING,
     FUN_CONTROL,
     IMAGE_TO_VIDEO,
     LAYERED,
@@ -31,7 +30,7 @@ LAYERS = {
 _KINDS = {"networks.loha": "loha", "networks.lokr": "lokr"}
 _TASKS = ("t2v-14B", "t2v-1.3B", "t2i-14B", "t2v-A14B")
 _VERSIONS = {
-    "qwen-image": {"original": "", "layered": LAYERED, "edit": EDITING, "edit-2509": EDITING, "edit-2511": EDITING},
+    "qwen-image": {"original": "", "layered": LAYERED, "edit": "", "edit-2509": "", "edit-2511": ""},
     "flux2": {"dev": "", "klein-4b": "", "klein-base-4b": "", "klein-9b": "", "klein-base-9b": ""},
 }
 """The feature that each version waits for, "" for those that are supported, by family."""
@@ -40,7 +39,10 @@ _CONFIGURATIONS = {
         "t2v-14B": "Wan-AI/Wan2.1-T2V-14B-Diffusers", "t2i-14B": "Wan-AI/Wan2.1-T2V-14B-Diffusers",
         "t2v-1.3B": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", "t2v-A14B": "Wan-AI/Wan2.2-T2V-A14B-Diffusers",
     },
-    "qwen-image": {"original": "Qwen/Qwen-Image"},
+    "qwen-image": {
+        "original": "Qwen/Qwen-Image", "edit": "Qwen/Qwen-Image-Edit", "edit-2509": "Qwen/Qwen-Image-Edit-2509",
+        "edit-2511": "Qwen/Qwen-Image-Edit-2511",
+    },
     "z-image": {"base": "Tongyi-MAI/Z-Image", "turbo": "Tongyi-MAI/Z-Image-Turbo"},
     "flux2": {
         "dev": "black-forest-labs/FLUX.2-dev",
@@ -49,6 +51,9 @@ _CONFIGURATIONS = {
     },
 }  # fmt: skip
 """Hub ids of models in diffusers' layout, by family and version."""
+_OLD = {"edit_plus": "edit-2509", "edit": "edit"}
+"""Versions by older options."""
+_ANY = 1000
 _ENCODERS = {"wan": ("t5",), "flux": ("text_encoder1", "text_encoder2")}
 """Options of the files of text encoders, by family; `text_encoder` of others."""
 _DISTILLED = ("klein-4b", "klein-9b")
@@ -85,13 +90,27 @@ def _set_configurations(draft: Draft, script: TrainingScript, model: str) -> Non
     """Sets the folder with the configurations and tokenizers of a single file: the published model's, by its hub id."""
     flag = {"wan": "task", "z-image": "dit"}.get(script.family, "model_version")
     versions = _CONFIGURATIONS[script.family]
-    version = draft.text(flag) or next(iter(versions))
+    version = find_version(draft, script) if flag == "model_version" else draft.text(flag)
     if script.family == "z-image":
         version = "turbo" if _is_turbo(model) else "base"
     if (name := versions.get(version)) is not None:
-        draft.set("model.config", name, flag)
+        draft.set("model.config", name, *[old for old in _OLD if draft.values.get(old)] or [flag])
         text = f"a single file has no configurations and tokenizers: those of {name} in the local hub cache are used"
         draft.note("dit", f"{text}; model.config=FOLDER before the -- names another folder")
+
+
+def find_version(draft: Draft, script: TrainingScript) -> str:
+    """The version of Qwen-Image or FLUX.2, without one the script's usual."""
+    old = next((version for name, version in _OLD.items() if draft.values.get(name)), "")
+    return draft.text("model_version") or old or next(iter(_VERSIONS[script.family]))
+
+
+def count_images(draft: Draft, script: TrainingScript) -> tuple[int, int]:
+    """The fewest and the most control images of a sample that the model takes."""
+    if script.family != "qwen-image":
+        return {"flux": (1, 1), "flux2": (0, _ANY)}.get(script.family, (0, 0))
+    version = find_version(draft, script)
+    return (1, 1) if version == "edit" else (1, _ANY) if version.startswith("edit-") else (0, 0)
 
 
 def _is_turbo(model: str) -> bool:
@@ -117,7 +136,7 @@ def _set_other_files(draft: Draft, script: TrainingScript) -> None:
 
 def _check_version(draft: Draft, script: TrainingScript) -> None:
     versions = _VERSIONS[script.family]
-    version = draft.text("model_version") or next(iter(versions))
+    version = find_version(draft, script)
     if version not in versions:
         message = f"{version} is for another model than {script.name}.py trains"
         draft.refuse("model_version", message, f"write one of {', '.join(versions)}", "E1017")

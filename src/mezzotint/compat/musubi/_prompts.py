@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.sample_prompts import Common, PromptKeys, SamplePrompt, read_prompts, set_common, set_interval
+from mezzotint.compat.musubi._model import count_images
 from mezzotint.compat.musubi._scripts import TrainingScript
 
 _SIDE, _STEPS, _CELL = 256, 20, 8
 _TEXTS = ("image_path", "end_image_path", "control_video_path", "one_frame")
 _CONTROL = "control_image_path"
-_EDITING = ("flux", "flux2")
-"""Families whose previews have control images."""
 KEYS = PromptKeys(
     options={
         "w": "width", "h": "height", "f": "frame_count", "d": "seed", "s": "sample_steps", "g": "guidance_scale",
@@ -46,13 +45,14 @@ def set_previews(draft: Draft, script: TrainingScript) -> None:
     prompts = read_prompts(draft, flag, KEYS)
     if not prompts:
         return
-    own = {_CONTROL} if script.family in _EDITING else set()
+    _, most = count_images(draft, script)
+    own = {_CONTROL} if most else set()
     for key, words in {**_UNUSED, _CONTROL: "condition images"}.items():
         if key not in {*own, _GUIDANCE[script.family][0]} and any(key in prompt.options for prompt in prompts):
             draft.note(flag, f"{words} ({key}) have no effect on previews")
     draft.set("sample.prompts", [prompt.text for prompt in prompts], flag)
     _set_common(draft, script, prompts)
-    if script.family in _EDITING:
+    if most:
         _set_images(draft, script, prompts)
 
 
@@ -76,12 +76,12 @@ def _set_common(draft: Draft, script: TrainingScript, prompts: list[SamplePrompt
 def _set_images(draft: Draft, script: TrainingScript, prompts: list[SamplePrompt]) -> None:
     """Sets the control images of previews."""
     flag, files = "sample_prompts", [list(prompt.options.get(_CONTROL, ())) for prompt in prompts]
-    if script.family == "flux":  # the script uses the first
-        files = [every[:1] for every in files]
-        if not all(files):
-            message = f"has a prompt without --ci, and {script.name}.py trains a model that edits images"
-            draft.refuse(flag, message, "write --ci FILE after each prompt", "E1017")
-            return
+    least, most = count_images(draft, script)
+    files = [every[:most] for every in files]  # of too many the scripts use the first
+    if any(len(every) < least for every in files):
+        message = f"has a prompt without --ci, and {script.name}.py trains a model that edits images"
+        draft.refuse(flag, message, "write --ci FILE after each prompt", "E1017")
+        return
     if len({len(every) for every in files}) > 1:
         draft.refuse_until("previews with and without control images", flag, "write as many --ci after each prompt")
         return

@@ -7,7 +7,6 @@ from mezzotint.compat.musubi._scripts import SCRIPTS
 
 IMAGE_TO_VIDEO = "Wan image to video"
 ONE_FRAME = "one-frame training"
-EDITING = "Qwen-Image-Edit"
 LAYERED = "Qwen-Image-Layered"
 FUN_CONTROL = "Wan Fun Control"
 ONE_ADAPTER = "one adapter for both of Wan's denoisers"
@@ -105,8 +104,8 @@ KONTEXT = (
     row("text_encoder2", str, "model.over", "the file of CLIP"),
 )
 QWEN = (
-    waits("edit", False, EDITING, "an old name of --model_version=edit"),
-    waits("edit_plus", False, EDITING, "an old name of --model_version=edit-2509"),
+    row("edit", False, "model.config", "an old name of --model_version=edit"),
+    row("edit_plus", False, "model.config", "an old name of --model_version=edit-2509"),
     waits("num_layers", int, "pruned Qwen-Image", "the transformer's first layers only"),
     waits("remove_first_image_from_target", False, LAYERED, "of Qwen-Image-Layered"),
     ignored("fp8_vl", False, _ENCODERS),

@@ -153,7 +153,7 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
 
 ELSEWHERE = {
     "script", "fp8_scaled", "text_encoder", "text_encoder1", "text_encoder2", "task", "model_version", "full_bf16",
-    "fused_backward_pass", "dataset_config", "guidance_scale",
+    "fused_backward_pass", "dataset_config", "guidance_scale", "edit", "edit_plus",
 }  # fmt: skip
 """Options of other scripts than that of `BAREST`, or with values of several; test_model.py, test_run.py and
 test_datasets.py have them."""
