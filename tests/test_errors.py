@@ -50,7 +50,13 @@ def test_settings_named_in_messages_exist() -> None:
     setting = re.compile(r"(?<![\w/.-])(?:model|data|optim|run|sample|objective)(?:\.[a-z_0-9]+)+(?![\w/(])")
     files = (".safetensors", ".html", ".log")
     # names of tensors, of an injection point, of a setting of another trainer, of a module
-    others = ("model.diffusion_model", "data.fetch", "data.per_batch_size", "data.cache.entries.")
+    others = (
+        "model.diffusion_model",
+        "model.language_model",
+        "data.fetch",
+        "data.per_batch_size",
+        "data.cache.entries.",
+    )
     named = {
         name: path.name
         for path in sorted(SOURCE.rglob("*.py"))
