@@ -50,6 +50,13 @@ def test_each_data_set_has_its_control_images() -> None:
     assert [one["conditions"] for one in sets] == [{"source": {"folder": "before"}}, {"source": {"folder": "c"}}]
 
 
+def test_prompts_without_control_images_have_no_previews() -> None:
+    alone = {**KONTEXT, **ALONE}
+    assert conditions(alone) == {"model.task": "edit", "data.conditions.source.folder": "before"}
+    assert [note for note in notes(alone) if "without ctrl_img there are no previews: flux_kontext edits" in note]
+    assert settings(alone)["run.preview.every"] is None
+
+
 def test_images_of_qwen_image_edit_are_aligned_and_those_of_plus_are_not() -> None:
     one = {CONTROL: "before", "sample.prompts": ["a --ctrl_img cat.png"]}
     assert conditions({**QWEN, **one})["data.conditions.source.folder"] == "before"
@@ -77,7 +84,6 @@ def test_samples_have_their_control_images() -> None:
         ({**KLEIN, CONTROL: "a", "datasets.1.folder_path": "b"}, "datasets.1.control_path", "in each data set"),
         ({**KONTEXT, "datasets.0.full_size_control_images": False}, "datasets.0.full_size_control_images",
          "needs other kinds of control images"),
-        ({**KONTEXT, **ALONE}, "sample.prompts", "has no control image, and flux_kontext edits images; write ctrl_img"),
         ({**KONTEXT, "sample.prompts": ["a --ctrl_img a --ctrl_img_2 b"]}, "sample.prompts", "takes one control image"),
         ({**KONTEXT, **SAMPLES, "sample.samples.0.ctrl_img": "a.png"}, "sample.samples.0.ctrl_img", "own settings"),
         ({**FLUX, "sample.prompts": ["a --ctrl_img a"]}, "sample.prompts", "flux generates from text alone"),

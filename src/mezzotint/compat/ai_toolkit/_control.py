@@ -50,6 +50,12 @@ def _refusal(arch: Arch) -> tuple[str, str]:
     return message, f"leave it out, or choose {', '.join(CONTROLS)}"
 
 
+def needs_images(arch: Arch) -> bool:
+    """Whether nothing can be generated without a control image."""
+    control = CONTROLS.get(arch.name)
+    return control is not None and control.is_required
+
+
 def split_prompt(prompt: str) -> tuple[str, Files]:
     """A prompt without its options for control images, and these."""
     files = {number: file for key, file in _OPTION.findall(prompt) for number in [_number(key)]}
@@ -75,10 +81,6 @@ def set_files(process: Keys, arch: Arch, prompts: list[tuple[str, Files]]) -> No
             process.draft.refuse(first[0], *_refusal(arch))
     elif len(numbers) > 1:
         process.draft.refuse_until(OWN, first[0], "give each prompt as many control images")
-    elif control.is_required and not first[1]:
-        message = f"has no control image, and {arch.name} edits images"
-        remedy = "write ctrl_img in sample.samples, or --ctrl_img FILE after each prompt"
-        process.draft.refuse(first[0], message, remedy, "E1017")
     elif len(first[1]) > control.most:
         process.draft.refuse(first[0], f"{arch.name} takes one control image, got {len(first[1])}", "leave others out")
     for index, number in enumerate(sorted(first[1])):

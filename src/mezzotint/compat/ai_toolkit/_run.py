@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mezzotint.compat.ai_toolkit._control import FILES, read_files, set_files, split_prompt
+from mezzotint.compat.ai_toolkit._control import FILES, needs_images, read_files, set_files, split_prompt
 from mezzotint.compat.ai_toolkit._keys import Keys
 from mezzotint.compat.ai_toolkit._model import Arch
 from mezzotint.compat.ai_toolkit._rows import OWN
@@ -86,6 +86,14 @@ def _set_previews(process: Keys, arch: Arch) -> None:
     if not prompts or process["train.disable_sampling"]:
         process.set("run.preview.every", None, "train.disable_sampling", key)
         return
+    own = [(_flag_of_image(one) or process.flag(key), read_files(one)) for one in samples]
+    own = own or [(process.flag(key), {})] * len(prompts)
+    images = [(flag, files | more) for (flag, files), (_, more) in zip(own, split, strict=True)]
+    if needs_images(arch) and not any(files for _, files in images):
+        text = f"without ctrl_img there are no previews: {arch.name} edits images"
+        process.note(key, f"{text}; write --ctrl_img FILE after each prompt")
+        process.set("run.preview.every", None, key)
+        return
     every = to_updates(process, process.integer("sample.sample_every"))
     process.set("run.preview.every", f"{every} steps", "sample.sample_every")
     process.set("sample.prompts", prompts, key)
@@ -98,9 +106,7 @@ def _set_previews(process: Keys, arch: Arch) -> None:
         process.set("sample.clip.frames", process.integer("sample.num_frames"), "sample.num_frames")
         process.set("sample.clip.rate", float(process.integer("sample.fps")), "sample.fps")
     _set_common(process, samples)
-    own = [(_flag_of_image(one) or process.flag(key), read_files(one)) for one in samples]
-    own = own or [(process.flag(key), {})] * len(prompts)
-    set_files(process, arch, [(flag, files | more) for (flag, files), (_, more) in zip(own, split, strict=True)])
+    set_files(process, arch, images)
 
 
 def _flag_of_image(sample: Keys) -> str:
