@@ -27,18 +27,11 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Condition, Noised
 from support.messages import refused
 from support.model_export import files_of, load_model
-from support.widened_models import first_layer, kind_of, text_model, widened_model
+from support.widened_models import first_layer, kind_of, widened_model
 
 PIPELINES: dict[str, Any] = {
     "sd": StableDiffusionInstructPix2PixPipeline, "sdxl": StableDiffusionXLInstructPix2PixPipeline,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of text-to-image models with random weights."""
-    root = tmp_path_factory.mktemp("plain")
-    return {name: text_model(name, root / name) for name in PIPELINES}
 
 
 @pytest.fixture(scope="module")

@@ -29,17 +29,10 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Condition, Noised
 from support.messages import refused
 from support.model_export import export_model, files_of, load_model
-from support.widened_models import fill_model, first_layer, kind_of, text_model, widened_model
+from support.widened_models import fill_model, first_layer, kind_of, widened_model
 
 FLUX = Path(__file__).parents[1] / "parity" / "data" / "flow" / "flux" / "model"
 PIPELINES: dict[str, Any] = {"sd": StableDiffusionInpaintPipeline, "sdxl": StableDiffusionXLInpaintPipeline}
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of text-to-image models with random weights."""
-    root = tmp_path_factory.mktemp("plain")
-    return {name: text_model(name, root / name) for name in PIPELINES}
 
 
 @pytest.fixture(scope="module")

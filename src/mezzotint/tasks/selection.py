@@ -25,8 +25,10 @@ def require_trainable(recipe: Recipe, files: ModelFiles) -> None:
         if files.inpaints:
             message = f"{files.settings.path} inpaints, and the recipe has no regions to fill"
             raise RecipeError(f"{message}; write data.inpaint.masks=random", code="E1296")
-        message = f"data.inpaint: {files.settings.path} does not inpaint; leave it out, or set model.task=inpaint"
-        raise RecipeError(message, code="E1296")
+        task = "set model.task=inpaint, which Stable Diffusion and SDXL allow"
+        raise RecipeError(
+            f"data.inpaint: {files.settings.path} does not inpaint; leave it out, or {task}", code="E1296"
+        )
     names, taken = recipe.data.condition_names, files.condition_names
     conditions = (item for one in recipe.data.image_sets() for item in one.settings.conditions.items())
     own = [name for name, condition in conditions if condition.align == "own"]

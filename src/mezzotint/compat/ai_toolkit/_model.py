@@ -43,12 +43,11 @@ class Control:
     is_required: bool = False
 
 
-_FLUX2 = Control(most=1000, align="own")
 CONTROLS = {
     "flux_kontext": Control(1, "target", True),
     "qwen_image_edit": Control(1, "target", True),
     "qwen_image_edit_plus": Control(3, "own", True),
-    **dict.fromkeys(("flux2", "flux2_klein_4b", "flux2_klein_9b"), _FLUX2),
+    **dict.fromkeys(("flux2", "flux2_klein_4b", "flux2_klein_9b"), Control(1000, "own")),
 }
 """Control images by `model.arch`; other models take none."""
 

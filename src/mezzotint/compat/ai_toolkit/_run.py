@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mezzotint.compat.ai_toolkit._control import FILES, needs_images, read_files, set_files, split_prompt
+from mezzotint.compat.ai_toolkit._control import FILES, Files, needs_images, read_files, set_files, split_prompt
 from mezzotint.compat.ai_toolkit._keys import Keys
 from mezzotint.compat.ai_toolkit._model import Arch
 from mezzotint.compat.ai_toolkit._rows import OWN
@@ -75,20 +75,10 @@ def _set_previews(process: Keys, arch: Arch) -> None:
     if not all(fitting):
         return
     key = "sample.samples" if samples else "sample.prompts"
-    prompts = [one.text("prompt") for one in samples] or list(process.texts("sample.prompts"))
-    trigger = process.text("trigger_word")
-    prompts = [prompt.replace("[trigger]", trigger) if trigger else prompt for prompt in prompts]
-    split = [split_prompt(prompt) for prompt in prompts]
-    prompts = [text for text, _ in split]
-    options = next((prompt for prompt in prompts if _OPTION.search(prompt)), None)
-    if options is not None:
-        process.refuse_until(OWN, key, f"write the prompt without options: {options[:40]}")
+    prompts, images = _read_prompts(process, samples, key)
     if not prompts or process["train.disable_sampling"]:
         process.set("run.preview.every", None, "train.disable_sampling", key)
         return
-    own = [(_flag_of_image(one) or process.flag(key), read_files(one)) for one in samples]
-    own = own or [(process.flag(key), {})] * len(prompts)
-    images = [(flag, files | more) for (flag, files), (_, more) in zip(own, split, strict=True)]
     if needs_images(arch) and not any(files for _, files in images):
         text = f"without ctrl_img there are no previews: {arch.name} edits images"
         process.note(key, f"{text}; write --ctrl_img FILE after each prompt")
@@ -107,6 +97,21 @@ def _set_previews(process: Keys, arch: Arch) -> None:
         process.set("sample.clip.rate", float(process.integer("sample.fps")), "sample.fps")
     _set_common(process, samples)
     set_files(process, arch, images)
+
+
+def _read_prompts(process: Keys, samples: list[Keys], key: str) -> tuple[list[str], list[tuple[str, Files]]]:
+    """The prompts, and the flag and control images of each. key: of the prompts."""
+    texts = [one.text("prompt") for one in samples] or list(process.texts("sample.prompts"))
+    if trigger := process.text("trigger_word"):
+        texts = [text.replace("[trigger]", trigger) for text in texts]
+    split = [split_prompt(text) for text in texts]
+    prompts = [prompt for prompt, _ in split]
+    options = next((prompt for prompt in prompts if _OPTION.search(prompt)), None)
+    if options is not None:
+        process.refuse_until(OWN, key, f"write the prompt without options: {options[:40]}")
+    own = [(_flag_of_image(one) or process.flag(key), read_files(one)) for one in samples]
+    own = own or [(process.flag(key), {})] * len(prompts)
+    return prompts, [(flag, files | more) for (flag, files), (_, more) in zip(own, split, strict=True)]
 
 
 def _flag_of_image(sample: Keys) -> str:

@@ -275,10 +275,10 @@ class BatchWorker(Dataset[Any]):
             latents = self._cached_condition(paired.images, rows, placed, broken)
             return ConditionImages(None, latents, kept, self._whole(paired.images, rows, broken))
         pixels = torch.zeros((len(visits), 3, bucket.height, bucket.width), dtype=torch.uint8)
-        for i, (row, placement_) in enumerate(zip(rows, placed, strict=True)):
+        for i, (row, one) in enumerate(zip(rows, placed, strict=True)):
             if row >= 0 and i not in broken:
                 try:
-                    pixels[i] = torch.from_numpy(read_image(paired.images, row, placement_, self._settings))
+                    pixels[i] = torch.from_numpy(read_image(paired.images, row, one, self._settings))
                 except DatasetError as error:
                     if not self._spares or error.code != BROKEN:
                         raise
