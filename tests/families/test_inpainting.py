@@ -167,7 +167,7 @@ def test_mask_and_image_are_those_of_diffusers_processors(inpainters: dict[str, 
     latents = images[inpainting.MASKED_IMAGE]
     assert latents.shape == (1, 4, 8, 8)
     assert torch.equal(images[inpainting.MASK], filled)
-    assert torch.equal(inpainting.top_left(filled, latents), filled[..., ::8, ::8])
+    assert torch.equal(inpainting.take_top_left(filled, latents), filled[..., ::8, ::8])
 
 
 def test_region_and_image_change_what_is_generated(inpainters: dict[str, Path]) -> None:

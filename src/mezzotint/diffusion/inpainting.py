@@ -18,19 +18,19 @@ def binarize(region: Tensor) -> Tensor:
     return (region[:, None] >= 128).to(torch.float32)
 
 
-def without_region(pixels: Tensor, filled: Tensor) -> Tensor:
+def remove_region(pixels: Tensor, filled: Tensor) -> Tensor:
     """Images (B, 3, H, W) in [−1, 1] with the middle grey, 0, where `filled` (B, 1, H, W) is 1."""
     return pixels * (1.0 - filled)
 
 
-def top_left(filled: Tensor, like: Tensor) -> Tensor:
+def take_top_left(filled: Tensor, like: Tensor) -> Tensor:
     """The region (B, 1, h, w) of latents: each takes its top left pixel, as nearest neighbour does. like: latents
     (B, C, h, w)."""
     side = _side(filled, like)
     return filled[..., ::side, ::side]
 
 
-def all_pixels(filled: Tensor, like: Tensor) -> Tensor:
+def pack_pixels(filled: Tensor, like: Tensor) -> Tensor:
     """The region of all pixels of each latent, in row-major order, (B, side², h, w). like: latents (B, C, h, w)."""
     return functional.pixel_unshuffle(filled, _side(filled, like))
 

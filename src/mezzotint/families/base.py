@@ -357,7 +357,7 @@ def encode_inpainting(family: ModelFamily, pixels: Tensor, region: Tensor) -> di
     """What an inpainting model is given of images (B, 3, H, W) in [−1, 1] with regions to fill (B, H, W) in [0, 255]:
     see `inpainting.MASK`; of the posterior the mean."""
     filled = inpainting.binarize(region)
-    masked = inpainting.without_region(pixels, filled)
+    masked = inpainting.remove_region(pixels, filled)
     mean = family.encode_media(masked).chunk(2, dim=1)[0]
     return {inpainting.MASK: filled, inpainting.MASKED_IMAGE: mean}
 

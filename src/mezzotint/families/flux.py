@@ -200,5 +200,5 @@ def _inpainting_channels(x: Tensor, images: Mapping[str, Tensor]) -> Tensor:
     """What Fill is given beside noisy latents x (B, C, h, w): the image without the region to fill, and the region's
     pixels, (B, C + 64, h, w); without them all is to be filled."""
     mask, masked_image = images.get(inpainting.MASK), images.get(inpainting.MASKED_IMAGE)
-    region = x.new_ones(len(x), _PIXELS, *x.shape[2:]) if mask is None else inpainting.all_pixels(mask, x).to(x)
+    region = x.new_ones(len(x), _PIXELS, *x.shape[2:]) if mask is None else inpainting.pack_pixels(mask, x).to(x)
     return torch.cat([torch.zeros_like(x) if masked_image is None else masked_image.to(x), region], dim=1)

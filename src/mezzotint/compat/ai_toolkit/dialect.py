@@ -102,9 +102,9 @@ def _find_job_problem(file: setting_files.SettingsFile) -> Problem | None:
         if message:
             return Problem(file.name, message, "", "E1017")
         if not isinstance(job, str):
-            return file.problem(("job",), _what_is_wrong(job, "a text"), "write job: extension", "E1017")
+            return file.problem(("job",), _describe_problem(job, "a text"), "write job: extension", "E1017")
         remedy = "write a list with one entry of type: sd_trainer"
-        return file.problem(("config", "process"), _what_is_wrong(process, "a list"), remedy, "E1017")
+        return file.problem(("config", "process"), _describe_problem(process, "a list"), remedy, "E1017")
     if job in _JOBS:
         return file.problem(("job",), f"{job} {_JOBS[job]}")
     if job not in ("extension", "train"):
@@ -124,7 +124,7 @@ def _find_job_problem(file: setting_files.SettingsFile) -> Problem | None:
     return file.problem(where, message, hint, "E1018" if kind else "E1017")
 
 
-def _what_is_wrong(value: object, form: str) -> str:
+def _describe_problem(value: object, form: str) -> str:
     return "is missing" if value is None else f"is not {form}"
 
 

@@ -1,5 +1,5 @@
-"""Whose option or file it is: for messages about those of another trainer in a command or file. The tables of all
-dialects tell, and those of other trainers' names; they are read only for such messages."""
+"""Names the trainer of an option or file that is foreign to a command or file, by the tables of all dialects and of
+other trainers' names. These are read only for such messages."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def _keys(tree: Any, depth: int) -> Iterator[str]:
 @functools.cache
 def _dialects() -> tuple[tuple[str, Any], ...]:
     """(trainer, dialect) of all dialects but those of packages that are not imported."""
-    found = []
+    dialects: list[tuple[str, Any]] = []
     for name in registry.names("dialects", skip_unimported=True):
         module = registry.find("dialects", name)
         several = getattr(module, "DIALECTS", None)
-        found.append((name.partition("-")[0], several[name]) if several else (name, module.DIALECT))
-    return tuple(found)
+        dialects.append((name.partition("-")[0], several[name]) if several else (name, module.DIALECT))
+    return tuple(dialects)
 
 
 @functools.cache

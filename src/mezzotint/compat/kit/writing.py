@@ -108,7 +108,7 @@ def write_recipe(dialect: Dialect, writing: Writing, recipe: Recipe, launched: L
             raise RecipeError(f"{dialect.name} cannot run a recipe with {got}", code="E1026")
     files = _write_files(target, values)
     notes = (*_notes(dialect, writing, view, current.view), *writing.remarks(recipe))
-    return WrittenRecipe(tuple(_words(target, values, files, "")), dict(files.values()), notes)
+    return WrittenRecipe(tuple(_build_command(target, values, files, "")), dict(files.values()), notes)
 
 
 def invert(rows: Iterable[Row], view: Mapping[str, Any], launched: Launched) -> Values:
@@ -164,7 +164,7 @@ def _translate(target: Recipient, values: Values, known: Attempt | None = None) 
     with TemporaryDirectory() as folder:
         for name, text in files.values():
             (Path(folder) / name).write_text(text, "utf-8")
-        translated = dialect.translate(_words(target, values, files, f"{folder}/"), target.launched)
+        translated = dialect.translate(_build_command(target, values, files, f"{folder}/"), target.launched)
     if known is not None and translated.settings == known.settings:
         return known
     try:
@@ -175,15 +175,15 @@ def _translate(target: Recipient, values: Values, known: Attempt | None = None) 
         raise RecipeError(dialect.name, problems=named) from error
 
 
-def _words(target: Recipient, values: Values, files: Mapping[str, tuple[str, str]], folder: str) -> list[str]:
+def _build_command(target: Recipient, values: Values, files: Mapping[str, tuple[str, str]], folder: str) -> list[str]:
     """The command line: options that are not in files, then the files."""
     flags = set() if target.config in files else {row.flag for row in target.dialect.rows}
-    words = []
+    options = []
     for flag, value in values.items():
         if flag in flags and flag not in files:
             each = value if isinstance(value, list) else [value]
-            words += [f"--{flag}={value}"] if len(each) == 1 else [f"--{flag}", *map(str, each)]
-    return [*target.command, *words, *(f"--{flag}={folder}{name}" for flag, (name, _) in files.items())]
+            options += [f"--{flag}={value}"] if len(each) == 1 else [f"--{flag}", *map(str, each)]
+    return [*target.command, *options, *(f"--{flag}={folder}{name}" for flag, (name, _) in files.items())]
 
 
 def _write_files(target: Recipient, values: Values) -> Mapping[str, tuple[str, str]]:

@@ -105,7 +105,7 @@ def _weights(name: str, text: str | None, count: int, least: float) -> list[floa
     if text is None:
         return [1.0] * count
     try:
-        weights = _curve(text, count) if name != "mid_lr_weight" and "," not in text else []
+        weights = _parse_curve(text, count) if name != "mid_lr_weight" and "," not in text else []
         weights = weights or [_number(one) if one.strip() else 0.0 for one in text.split(",")]
     except ValueError as error:
         raise ValueError(f"{name} {error}") from None
@@ -113,16 +113,16 @@ def _weights(name: str, text: str | None, count: int, least: float) -> list[floa
     return [weight if weight > least else 0.0 for weight in filled]
 
 
-def _curve(text: str, count: int) -> list[float]:
+def _parse_curve(text: str, count: int) -> list[float]:
     """A curve over the blocks, such as `sine` or `cosine+0.5`, a number that is added to it."""
     name, plus, added = text.partition("+")
     shift = _number(added) if plus else 0.0
-    places = [index / (count - 1) for index in range(count)]
+    positions = [index / (count - 1) for index in range(count)]
     curves = {
-        "sine": [math.sin(math.pi * place / 2) for place in places],
-        "cosine": [math.sin(math.pi * place / 2) for place in reversed(places)],
-        "linear": places,
-        "reverse_linear": places[::-1],
+        "sine": [math.sin(math.pi * position / 2) for position in positions],
+        "cosine": [math.sin(math.pi * position / 2) for position in reversed(positions)],
+        "linear": positions,
+        "reverse_linear": positions[::-1],
         "zeros": [0.0] * count,
     }
     if name not in curves:

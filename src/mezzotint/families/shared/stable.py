@@ -134,7 +134,7 @@ class StableFamily(FolderFamily):
             mask = condition.images.get(inpainting.MASK)
             masked_image = condition.images.get(inpainting.MASKED_IMAGE)
             more = [
-                torch.ones_like(latents[:, :1]) if mask is None else inpainting.top_left(mask, latents),
+                torch.ones_like(latents[:, :1]) if mask is None else inpainting.take_top_left(mask, latents),
                 torch.zeros_like(latents) if masked_image is None else masked_image,
             ]
         elif self.condition_names:
