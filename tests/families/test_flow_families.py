@@ -224,6 +224,8 @@ def test_distilled_model_is_loaded_when_requested(name: str, word: str, tmp_path
     assert word in refusal(files_of(name).of(settings_of(name, folder)).require_trainable, "E1221")
     section = name.replace("-", "_")
     files_of(name).of(settings_of(name, folder, **{section: {"distilled": True}})).require_trainable()
+    with_guidance = {"flux": {"guidance": None}} if name == "flux" else {}
+    files_of(name).of(settings_of(name, folder, under="undoing.safetensors", **with_guidance)).require_trainable()
 
 
 @pytest.mark.parametrize(

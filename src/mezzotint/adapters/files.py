@@ -6,6 +6,7 @@ changed.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import defaultdict
@@ -30,6 +31,8 @@ SETTINGS_KEY = "lora_adapter_metadata"
 """Header entry in which diffusers stores rank, alpha and kind."""
 ALPHA_KEY = "mezzotint.alpha"
 """Header entry with the alphas that were multiplied into a diffusers file, as JSON by component and layer."""
+UNDER_KEY = "mezzotint.under"
+"""Header entry with the adapters under the run (`model.under`), as a JSON list of name, SHA-256 and strength."""
 DENOISER_KEY = "mezzotint.denoiser"
 """Header entry with the component of the denoiser's names, for models with two denoisers."""
 HIGH_NOISE, LOW_NOISE = "_high_noise", "_low_noise"
@@ -169,8 +172,17 @@ def _read(file: Path, names: LayerNames, denoiser: str | None, named: Path) -> A
                 raise WeightsError(f"{file}: {layer} occurs twice, once as part of a fused layer", code="E1433")
             modules[layer] = module
     modules = _restore_alphas(file, modules, metadata)
-    notes = (*guess, *_notes(modules, tensors, settings))
+    notes = (*guess, *_notes(modules, tensors, settings), *_notes_on_under(metadata))
     return Adapter(modules, metadata, layout_of(header), notes)
+
+
+def _notes_on_under(metadata: Mapping[str, str]) -> tuple[str, ...]:
+    """What it was trained on, besides the model."""
+    try:
+        names = [str(one["name"]) for one in json.loads(metadata.get(UNDER_KEY, "[]"))]
+    except (ValueError, TypeError, KeyError):  # another program's entry
+        return ()
+    return (f"trained with {', '.join(names)} under it, and made to be used without",) if names else ()
 
 
 def layout_of(names: Iterable[str]) -> Layout:

@@ -109,7 +109,7 @@ def attach(network: nn.Module, shape: AdapterShape) -> None:
 
     network.requires_grad_(False)
     existing = {name for name, _ in network.named_modules()}
-    paths = [_module_path(path, existing) for path in shape.layers]
+    paths = [module_path(path, existing) for path in shape.layers]
     inject_adapter_in_model(_config(shape, paths), network, _NAME)
     if shape.method in ("loha", "lokr"):  # whose layers draw random numbers in training, even without dropout
         modules: dict[str, nn.Module] = dict(network.named_modules())
@@ -301,8 +301,9 @@ def _alphas(shape: AdapterShape) -> dict[str, float]:
     return receives_delayed_reports | dict(shape.alphas)
 
 
-def _module_path(path: str, modules: set[str]) -> str:
-    """The path of a layer in this network; encoders of newer transformers lack the level `text_model`."""
+def module_path(path: str, modules: Collection[str]) -> str:
+    """The path of a layer in this network; encoders of newer transformers lack the level `text_model`. modules: paths
+    of all its modules. Raises WeightsError E1439."""
     short = path.removeprefix("text_model.")
     if path not in modules and short not in modules:
         raise WeightsError(f"the network has no layer {path}", code="E1439")

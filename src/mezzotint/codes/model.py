@@ -71,6 +71,7 @@ CODES: dict[str, str] = {
     "E1445": "8-bit or 4-bit weights (run.frozen_dtype=int8 or nf4) need torchao, which is not installed.",
     "E1446": "`data.mask.source=files` reads masks from local disks, and the data set is on object storage.",
     "E1447": "The column `mask` of a table contains no masks.",
+    "E1448": "An adapter of `model.under` cannot be used under a run, or is not the one that the run was trained with.",
     "E1450": "The model's noise schedule cannot be used.\n"
     "Supported are linear, scaled_linear and squaredcos_cap_v2, and a list trained_betas in scheduler_config.json.",
     "E1451": "`mezzotint merge` got a file of another model: a tensor has another shape than the first model's.",

@@ -105,12 +105,13 @@ class Files(FlowFiles):
         if self.is_dev:
             return
         no_guidance = "model.flux.guidance=null"
-        if not flux.distilled:
+        if not (flux.distilled or self.settings.under):
             also = f" and {no_guidance}" if flux.guidance is not None else ""
             raise WeightsError(
                 f"{self.root}: FLUX.1-schnell is a distilled model (guidance_embeds is false in its configuration); "
                 "training it destroys its 4-step sampling. Train FLUX.1-dev, whose adapters also work with schnell, "
-                f"or set model.flux.distilled=true{also}",
+                "set model.under=FILE to an adapter that undoes the distillation while training, or set "
+                f"model.flux.distilled=true{also}",
                 code="E1221",
             )
         if flux.guidance is not None:

@@ -57,10 +57,12 @@ class Files(FlowFiles):
 
     def require_trainable(self) -> None:
         """See ModelFiles: Turbo needs `model.z_image.distilled`."""
-        if self.scheduler.get("shift") == _TURBO_SHIFT and not self.settings.get_section(ZImageSettings).distilled:
+        is_allowed = self.settings.under or self.settings.get_section(ZImageSettings).distilled
+        if self.scheduler.get("shift") == _TURBO_SHIFT and not is_allowed:
             raise WeightsError(
                 f"{self.root}: Z-Image-Turbo is a distilled model (its scheduler has shift 3, the base model's 6); "
-                "training it destroys its 8-step sampling. Train Z-Image, or set model.z_image.distilled=true",
+                "training it destroys its 8-step sampling. Train Z-Image, set model.under=FILE to an adapter that "
+                "undoes the distillation while training, or set model.z_image.distilled=true",
                 code="E1221",
             )
 

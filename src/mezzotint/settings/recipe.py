@@ -109,6 +109,8 @@ class Recipe(Section):
                 "objective.posterior=mean needs the mean of the latent posterior, and data.cache.content=sample "
                 "stores one sample; set data.cache.content=moments, or leave objective.posterior out"
             )
+        if self.sample.under and not self.model.under:
+            yield "sample.under=true applies the adapters of model.under, and there is none; leave it out"
         yield from self._adapter_contradictions()
         yield from self._sharding_contradictions()
         yield from self._offload_contradictions()

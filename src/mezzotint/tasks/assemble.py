@@ -16,6 +16,7 @@ from torch import nn
 
 from mezzotint import registry
 from mezzotint.adapters import files as adapter_files
+from mezzotint.adapters import under as adapters_under
 from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache import carried
@@ -196,7 +197,7 @@ def cache_folder(recipe: Recipe) -> Path:
 
 def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dict[str, str]:
     """The fingerprints of the frozen parts, including those frozen in part (with an adapter, `model.freeze` or
-    `model.last_layers`); and of the file that an adapter starts from."""
+    `model.last_layers`); and of the file that an adapter starts from, and of the adapters under the run."""
     in_part = recipe.model.freeze or recipe.model.last_layers is not None or recipe.model.has_adapter
     frozen = [part for part in parts if part not in recipe.model.train or in_part]
     start = recipe.model.adapter.path
@@ -206,6 +207,7 @@ def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dic
     of_files |= {
         f"word {token}": learned_tokens.fingerprint_of(path) for token, path in recipe.model.tokens.files.items()
     }
+    of_files |= adapters_under.fingerprints(recipe.model.under)
     return {part: files.fingerprint(part) for part in sorted(frozen)} | of_files
 
 
@@ -317,6 +319,7 @@ def open_model(
     precision = Precision.of(recipe.run, resolved.gradient_sums)
     # 1. Load each part in its final type and onto its final device, to avoid a second copy.
     family = _load(resolved, files, runtime, needed_parts(recipe) if parts is None else parts)
+    under = adapters_under.put_under(recipe.model.under, files, family.parts())
     # 2. Choose what is trained before any cast: learned tokens, and adapters from weights, start from the file.
     trained, adapter = selection.select_trained(recipe, files, family, values=runtime.has_values)
     # 3. Cast what is frozen, before blocks are wrapped or offloaded.
@@ -347,6 +350,7 @@ def open_model(
         family, files, trained, objective_of(recipe.objective, family.schedule, prediction).to(runtime.device),
         prediction, precision, optim, update, LossScale(recipe.run.scaler, precision, runtime.device),
         attention=recipe.model.attention, recomputed_blocks=recomputed, compiled_blocks=compiled, adapter=adapter,
+        under=under,
         loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
         records_graphs=recipe.run.kernels.cuda_graphs and runtime.device.type == "cuda",
     )  # fmt: skip

@@ -65,6 +65,8 @@ def _lines(subject: Subject) -> Iterator[Line]:
         if steps is not None:
             yield "length", f"{format_count(steps, 'step')}, {dataset.timeline.epochs_in(steps):,.1f} epochs"
     if model is not None:
+        if recipe.model.under:
+            yield "under", _under_line(recipe)
         yield "objective", _objective_line(recipe, model)
     if steps is not None:
         yield "update", _update_line(recipe, steps)
@@ -80,6 +82,7 @@ def notes(subject: Subject) -> list[str]:
     if model is not None:
         sentences += model.family.notes
         sentences += model.adapter.notes if model.adapter is not None else ()
+        sentences += model.under.notes
         sentences += description_notes.of_clips(recipe, model.family.grid)
     sentences += description_notes.of_settings(
         recipe,
@@ -110,6 +113,12 @@ def _model_line(recipe: Recipe) -> str:
             f"{recipe.model.config_source}; it has learned nothing yet{skip}"
         )
     return f"{recipe.model.family} from {recipe.model.path}{skip}"
+
+
+def _under_line(recipe: Recipe) -> str:
+    names = ", ".join(f"{one.path.name} (strength {one.strength:g})" for one in recipe.model.under)
+    places = "exports" if recipe.sample.under else "exports and previews"
+    return f"{names} while training; {places} are without"
 
 
 def _parameter_line(recipe: Recipe, model: TrainableModel) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.adapters.trained import TrainedAdapter
+from mezzotint.adapters.under import UnderAdapters
 from mezzotint.diffusion.masking import LossMask
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.families.base import ModelFamily, batch_latents, batch_text, condition_latents
@@ -40,6 +41,7 @@ class TrainableModel:
     recomputed_blocks: int = 0
     compiled_blocks: int = 0
     adapter: TrainedAdapter | None = None
+    under: UnderAdapters = field(default_factory=UnderAdapters)
     loss_mask: LossMask = field(default_factory=LossMask)
     records_graphs: bool = False
     """Whether compiled blocks are CUDA graphs, whose results are overwritten in the next step."""

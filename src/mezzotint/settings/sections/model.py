@@ -14,6 +14,7 @@ from mezzotint.settings.families import base as families
 from mezzotint.settings.sections import tokens
 from mezzotint.settings.sections.adapter import AdapterSettings
 from mezzotint.settings.sections.tokens import TokenSettings
+from mezzotint.settings.sections.under import Under
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Paths = Annotated[tuple[InputPath, ...], BeforeValidator(as_list)]
@@ -100,6 +101,11 @@ class ModelSettings(Section):
 
     adapter: AdapterSettings = AdapterSettings()
     """An adapter (LoRA and others) that is trained instead of the model's weights."""
+
+    under: Under = ()
+    """Frozen adapters that change the denoiser while it is trained, such as an adapter that undoes the distillation of
+    Z-Image Turbo: a path, or a list of `{path: FILE, strength: 1.0}`. Exports, previews and samples are without them
+    (see `sample.under`). A distilled model may be trained with one. See `docs/guides/distilled.md`."""
 
     tokens: TokenSettings = TokenSettings()
     """Learned tokens (textual inversion)."""

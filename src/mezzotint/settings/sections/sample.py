@@ -224,6 +224,10 @@ class SampleSettings(Section):
     step. Families have their own defaults, and so do distilled models: FLUX.1-schnell and FLUX.2 Klein 4, Z-Image-Turbo
     8."""
 
+    under: Annotated[bool, FREE] = False
+    """Also apply the adapters of `model.under`, with which the model is trained, when a run's previews and samples are
+    generated."""
+
     prompt_file: Annotated[InputPath | None, FREE] = None
     """A file of prompts instead of `sample.prompts`: a `.txt` with one per line, or a `.json` with settings for all and
     for each (prompt, negative_prompt, seed, size, aspect_ratio, guidance, random_caption). It is read again before each

@@ -15,9 +15,10 @@ from mezzotint.adapters import files as adapter_files
 from mezzotint.adapters import merging
 from mezzotint.adapters.names import LayerNames
 from mezzotint.adapters.trained import START, TrainedAdapter
+from mezzotint.adapters.under import fingerprints, put_under
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.objective import Objective
-from mezzotint.errors import CheckpointError
+from mezzotint.errors import CheckpointError, WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.learned_tokens import add_to
 from mezzotint.run_folder import RunFolder
@@ -157,15 +158,32 @@ def open_model(
         facts[f"adapter {path.name}"] = f"{scale:g}"
         for file in adapter_files.files_at(path):
             identity[f"adapter {fingerprint.of_file(file)}"] = repr(scale)
+    notes = [
+        f"{path}: {note}" for (path, _), (adapter, _) in zip(adapters, to_merge, strict=False) for note in adapter.notes
+    ]
+    if recipe.sample.under:
+        notes += put_under(recipe.model.under, files, parts).notes
+        of_under = fingerprints(recipe.model.under)
+        _require_same(of_under, source.checkpoint)
+        identity |= of_under | {f"strengths of {list(of_under)}": repr([one.strength for one in recipe.model.under])}
     precision = Precision.of(recipe.run)
     as_trained = () if recipe.model.has_adapter else recipe.model.train
     holding.freeze(family, recipe, precision, device, as_trained=as_trained)
     objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
     facts |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
-    of_files = tuple(
-        f"{path}: {note}" for (path, _), (adapter, _) in zip(adapters, to_merge, strict=False) for note in adapter.notes
-    )
-    return SampledModel(family, objective.to(device), precision, device, facts, notes=of_files)
+    return SampledModel(family, objective.to(device), precision, device, facts, notes=tuple(notes))
+
+
+def _require_same(of_under: Mapping[str, str], checkpoint: Path | None) -> None:
+    """Raises WeightsError E1448 if an adapter under a run is not the one that its checkpoint was trained with."""
+    recorded = state.read(checkpoint, tensors=False).values["identity"]["parts"] if checkpoint is not None else {}
+    changed = [name for name, digest in of_under.items() if recorded.get(name, digest) != digest]
+    if changed:
+        raise WeightsError(
+            f"sample.under: the file of {changed[0]} is not the one that {checkpoint} was trained with; put it back, "
+            "or leave sample.under out",
+            code="E1448",
+        )
 
 
 def _overlay(

@@ -13,7 +13,7 @@ from typing import cast
 from torch import Tensor
 
 from mezzotint import durable
-from mezzotint.adapters import files, header, writing
+from mezzotint.adapters import files, header, under, writing
 from mezzotint.adapters.files import Layout
 from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.errors import RecipeError, WeightsError
@@ -177,6 +177,8 @@ def _adapter(
     triggers = ", ".join(filter(None, dict.fromkeys(of_sets)))
     chosen = chosen if chosen.trigger else with_values(chosen, {"trigger": triggers})
     entries = header.entries(adapter, chosen, base, description, {"output_name": recipe.run.name, **facts})
+    if recipe.model.under:
+        entries[files.UNDER_KEY] = json.dumps(under.describe(recipe.model.under))
     seal = modelspec.seal if description is not None else None
     generating: Layout = "kohya" if "unet" in trained.names.shapes or not trained.names.originals else "comfy"
     choices: dict[str, list[Layout]] = {"auto": ["diffusers", generating], "both": ["diffusers", "kohya"]}

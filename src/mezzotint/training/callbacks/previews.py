@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -125,7 +126,8 @@ class Previews(Callback):
     def _generate(self, which: Weights, requests: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
         settings, objective = requests.settings, self.model.objective
         sampling = Sampling(objective.schedule, objective.parameterization, self.device, settings)
-        with set_eval_mode(self.model.family.parts()), weights_in_use(self.model.update, which):
+        under = nullcontext() if settings.under else self.model.under.off()
+        with set_eval_mode(self.model.family.parts()), weights_in_use(self.model.update, which), under:
             for group in batch_requests(requests.requests, settings.batch_size):
                 with self.model.precision.autocast(self.device):
                     latents = sample_latents(self.model.family, group, sampling)
