@@ -136,7 +136,9 @@ class Batch:
     pixels, or float32 (B, h, w) in [0, 1] as cached; None if the run has no masks. is_filler: one sample of weight 0
     from another process (padding batch), for a process that has none when all must compute together; it is ignored in
     all sums. conditions: the condition images by name; empty if the run has none. region: of an inpainting model, the
-    part that is to be filled (`data.inpaint`), uint8 (B, H, W), 255 inside; None for other models.
+    part that is to be filled (`data.inpaint`), uint8 (B, H, W), 255 inside; None for other models. preserved_captions:
+    B captions for which the base's prediction is preserved (`objective.preserve`), equal to the caption of a sample for
+    which nothing is; empty without preservation. preserved_text: their cached embeddings, or None.
 
     stills: the images joined to clips, I of them for each, or None. They are B · I samples with their own keys and
     captions, those of clip b at b · I … b · I + I − 1; pixels (B·I, 3, H, W) with the clips' height and width;
@@ -162,6 +164,8 @@ class Batch:
     mask: Tensor | None = None
     conditions: Mapping[str, ConditionImages] = field(default_factory=dict)
     region: Tensor | None = None
+    preserved_captions: tuple[str, ...] = ()
+    preserved_text: TextEmbedding | None = None
 
     @property
     def size(self) -> int:
@@ -257,15 +261,18 @@ class Noised:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """per_sample: (B,) float32, before weighting. weight: (B,) float32, timestep weight × sample weight."""
+    """per_sample: (B,) float32, before weighting. weight: (B,) float32, timestep weight × sample weight. preserved:
+    (B,) float32, the weighted distance to the base's prediction (`objective.preserve`) of each sample; None without."""
 
     per_sample: Tensor
     weight: Tensor
+    preserved: Tensor | None = None
 
     @property
     def total(self) -> Tensor:
         """The weighted sum over the batch; the trainer divides by the step's sample count."""
-        return (self.per_sample * self.weight).sum()
+        total = (self.per_sample * self.weight).sum()
+        return total if self.preserved is None else total + self.preserved.sum()
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +284,7 @@ class StepReport:
     overflow (handled by the loss scaler). keys, timesteps, losses: of every sample on this rank, in order. seconds:
     wall time of the step; wait_seconds: of it, waiting for data. group_losses: "instance" and "class", if there are
     class images: the mean over those of the step on all ranks, weighted separately, so `data.prior.weight` is not
-    included.
+    included; "preserve", if the base's predictions are preserved: the mean of that part of the loss.
     """
 
     step: int

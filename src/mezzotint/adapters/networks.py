@@ -9,6 +9,7 @@ import importlib.util
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -128,6 +129,22 @@ def set_dropout(network: nn.Module, chance: float, addresses: DropoutDraws) -> N
         if name.endswith(".lora_dropout"):
             path = _file_path(name.removesuffix(".lora_dropout"), network)
             cast(nn.ModuleDict, module)[_NAME] = AddressedDropout(chance, path, addresses)
+
+
+@contextmanager
+def switched_off(network: nn.Module) -> Iterator[None]:
+    """Context in which a network computes without its adapters, bit for bit as before they were attached. Gradients
+    must be disabled in it."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [module for module in network.modules() if isinstance(module, BaseTunerLayer)]
+    try:
+        for layer in layers:
+            layer.enable_adapters(False)
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
 
 
 def adapter_parameters(network: nn.Module) -> list[Trained]:

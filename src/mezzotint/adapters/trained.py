@@ -7,7 +7,7 @@ of the library's names; checkpoints use these names.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -111,6 +111,14 @@ class TrainedAdapter:
             self.numbers[part] = sum(parameter.numel() for parameter in of_part.values())
             parameters |= of_part
         return parameters
+
+    @contextmanager
+    def off(self, parts: Mapping[str, nn.Module]) -> Iterator[None]:
+        """Context in which the networks compute without it, see `networks.switched_off`."""
+        with ExitStack() as stack:
+            for part in self.shapes.keys() & parts.keys():
+                stack.enter_context(networks.switched_off(parts[part]))
+            yield
 
     @contextmanager
     def address_dropout(self, seed: int, step: int, positions: Tensor, device: torch.device) -> Iterator[None]:

@@ -142,7 +142,7 @@ class _Change(nn.Module):
         )
         if not module.is_dora:
             return module.difference(self._shape) * self._strength
-        weight = layer.weight.float()
+        weight: Tensor = layer.weight.float()
         return module.merge_into(weight, self._strength) - weight
 
 

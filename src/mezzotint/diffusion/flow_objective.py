@@ -85,6 +85,10 @@ class FlowObjective(Objective):
         """See Objective: of clips with first-frame conditioning, the mean over the frames after the first."""
         return super().loss(predicted, noised, weight, _mask_first_frame(noised, mask))
 
+    def distance(self, predicted: Tensor, other: Tensor, noised: Noised, mask: Tensor | None = None) -> Tensor:
+        """See Objective: as `loss` with first-frame conditioning."""
+        return super().distance(predicted, other, noised, _mask_first_frame(noised, mask))
+
     def timestep(self, noised: Noised) -> Tensor:
         """See Objective: 1000 σ."""
         return noised.level * self.schedule.num_timesteps

@@ -240,6 +240,12 @@ class Objective:
         bits = learned_variance.mean(self._learned_range.bits(output, v, noised), mask)
         return Loss(per_sample=level_weight * per_sample + bits, weight=weight)
 
+    def distance(self, predicted: Tensor, other: Tensor, noised: Noised, mask: Tensor | None = None) -> Tensor:
+        """The mean squared difference between two predictions of each sample, (B,) float32, without a weight of the
+        level or a learned variance. mask: see `loss`."""
+        one, two = (learned_variance.split_prediction(output, noised.x_t)[0].float() for output in (predicted, other))
+        return learned_variance.mean((one - two).square(), mask)
+
     @property
     def _has_sigma(self) -> bool:
         """Whether a level is σ, not a timestep."""

@@ -13,6 +13,7 @@ from mezzotint import registry
 from mezzotint.settings.base import FREE, S, Section, with_values
 from mezzotint.settings.families.base import FOLDER as FAMILIES
 from mezzotint.settings.families.base import family_spec
+from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.sections import tokens
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.settings.sections.flow import FlowSettings
@@ -111,6 +112,8 @@ class Recipe(Section):
             )
         if self.sample.under and not self.model.under:
             yield "sample.under=true applies the adapters of model.under, and there is none; leave it out"
+        if self.objective.preserve.kind != "none":
+            yield from self._preservation_contradictions()
         yield from self._adapter_contradictions()
         yield from self._sharding_contradictions()
         yield from self._offload_contradictions()
@@ -246,6 +249,54 @@ class Recipe(Section):
                 f"{why} without an adapter their gradients, too, which run.runtime=ddp sums on the device; set "
                 "run.runtime=fsdp and leave run.offload.blocks out, or train an adapter"
             )
+
+    def _preservation_contradictions(self) -> Iterator[str]:
+        """What does not work with preservation by the base's prediction."""
+        preserve, kind = self.objective.preserve, f"objective.preserve.kind={self.objective.preserve.kind}"
+        trains_weights = not self.model.has_adapter and self.model.train != (tokens.PART,)
+        if trains_weights and not preserve.frozen_copy:
+            yield (
+                f"{kind} needs the model as it was before training; train an adapter, which can be switched off, or "
+                "write objective.preserve.frozen_copy=true, which keeps a second copy of the trained parts in memory"
+            )
+        if preserve.frozen_copy and not trains_weights:
+            yield "objective.preserve.frozen_copy is for full training: an adapter is switched off; leave it out"
+        if self.model.adapter.init == "pissa":
+            yield (
+                f"{kind} switches the adapter off to get the base, and model.adapter.init=pissa has changed the "
+                "weights under it; set another model.adapter.init"
+            )
+        if preserve.frozen_copy and (self.run.runtime == "fsdp" or self.run.offload.blocks is not None):
+            name = "run.runtime=fsdp" if self.run.runtime == "fsdp" else "run.offload.blocks"
+            yield f"objective.preserve.frozen_copy is not shared or offloaded by {name}; leave one of them out"
+        if self.data.has_clips and self.data.clips.images:
+            yield f"{kind} is for clips or for images, and data.clips.images joins both; set data.clips.images=0"
+        if preserve.adds_pass and format_spec(self.data.format).reads_texts(self.data):
+            yield f"{kind} encodes other captions, and data.format={self.data.format} reads embeddings from files"
+        if preserve.kind == "class-images":
+            if not self.data.has_class_images:
+                yield f"{kind} needs class images; write data.prior.path=FOLDER or data.prior.num_class_images=200"
+            if tokens.PART in self.model.train:
+                yield f"{kind} does not know what learned tokens mean to the base; write objective.preserve.kind=output"
+        if preserve.kind == "output":
+            yield from self._missing_class_words()
+
+    def _missing_class_words(self) -> Iterator[str]:
+        for one in self.data.image_sets():
+            captions = one.settings.captions
+            if one.is_class:
+                continue
+            if not (captions.trigger or self.model.tokens.has_any):
+                yield (
+                    "objective.preserve.kind=output replaces the trigger by its class, and data.captions.trigger is "
+                    "empty; write data.captions.trigger='sks dog'"
+                )
+            elif not captions.subject_class:
+                word = captions.trigger or self.model.tokens.all[0]
+                yield (
+                    f"objective.preserve.kind=output replaces {word!r} by what it is one of, and that is missing; "
+                    "write data.captions.class_word=dog"
+                )
 
     def _sharding_contradictions(self) -> Iterator[str]:
         """What needs whole tensors and cannot work on shards of rows."""

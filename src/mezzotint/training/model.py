@@ -19,6 +19,7 @@ from mezzotint.settings.sections.tokens import PART
 from mezzotint.stages import Batch, Loss, TextEmbedding
 from mezzotint.training.precision.attention import Attention, use_attention
 from mezzotint.training.precision.policy import LossScale, Precision
+from mezzotint.training.preservation import Preservation
 from mezzotint.training.update import Update
 from mezzotint.weights.model_files import ModelFiles, Prediction
 
@@ -42,6 +43,7 @@ class TrainableModel:
     compiled_blocks: int = 0
     adapter: TrainedAdapter | None = None
     under: UnderAdapters = field(default_factory=UnderAdapters)
+    preservation: Preservation | None = None
     loss_mask: LossMask = field(default_factory=LossMask)
     records_graphs: bool = False
     """Whether compiled blocks are CUDA graphs, whose results are overwritten in the next step."""
@@ -71,10 +73,15 @@ class TrainableModel:
             condition = replace(self.family.condition(text, batch), joined_images=of_stills, images=images)
             noised = self.family.training_input(self.objective.noise(x_0, drawn), drawn)
             predicted = self.family.predict(noised, condition)
+            if self.preservation is not None:
+                distance = self.preservation.distance(self.objective, batch, noised, condition, predicted)
         weight = batch.weight.to(device, non_blocking=True)
         counting = self.loss_mask.weights(batch.mask, x_0)
         counting = condition.masks.get("latents") if counting is None else counting
-        return self.objective.loss(predicted, noised, weight, counting), self.objective.timestep(noised)
+        loss = self.objective.loss(predicted, noised, weight, counting)
+        if self.preservation is not None:
+            loss = self.preservation.add_to(loss, batch, distance)
+        return loss, self.objective.timestep(noised)
 
     def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
         """The captions' embeddings from the cache or a frozen encoder, in its type; None if the encoder is trained."""

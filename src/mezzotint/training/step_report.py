@@ -10,16 +10,17 @@ from torch import Tensor
 
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport
 
-GROUPS = ("instance", "class")
-"""Groups of samples whose losses are reported separately if a run has class images."""
+GROUPS = ("preserve", "instance", "class")
+"""What is reported separately: the distance to the base's prediction (`objective.preserve`), and, if a run has class
+images, the losses of the others and of these."""
 
 
 @dataclass(slots=True)
 class StepReportFuture:
     """A step's report whose numbers are being copied to the host; `result` reads them, one step later.
 
-    numbers: loss, norm, found_inf, loss_is_finite and scale, then the `StepSums.groups` of a run with class images,
-    then the timestep of each sample of this process, then its loss. The copy is queued with the step: queued later, it
+    numbers: loss, norm, found_inf, loss_is_finite and scale, then the `StepSums.groups`, then the timestep of each
+    sample of this process, then its loss. The copy is queued with the step: queued later, it
     would run after the next step, and the host would wait for that step."""
 
     report: StepReport
@@ -58,7 +59,8 @@ class StepReportFuture:
 @dataclass(slots=True)
 class StepSums:
     """Sums over a step's micro-batches on this process. total: (1,), the weighted loss summed over samples. groups:
-    (4,), for each of `GROUPS` its part of the loss and the sum of its samples' weights, or empty. losses, timesteps:
+    (6,), for each of `GROUPS` its part of the loss and the sum of its samples' weights, or (2,) without class images.
+    losses, timesteps:
     (B,) of each micro-batch. keys: of every sample."""
 
     total: Tensor
@@ -86,16 +88,21 @@ class StepSums:
 
     def add_groups(self, loss: Loss, batch: Batch) -> None:
         """Adds each group's part of a micro-batch's loss."""
-        if batch.is_class is None:
+        if batch.is_class is None and loss.preserved is None:
             return
         weight = batch.weight.to(loss.weight.device, non_blocking=True)
-        is_class = batch.is_class.to(weight.device, non_blocking=True)
-        weighted = torch.stack([(loss.per_sample * loss.weight).detach(), weight])
-        self.groups += torch.stack([weighted * ~is_class, weighted * is_class]).sum(dim=2).flatten()
+        parts = [torch.zeros(2, len(weight), device=weight.device)]
+        if loss.preserved is not None:
+            parts = [torch.stack([loss.preserved.detach(), weight])]
+        if batch.is_class is not None:
+            is_class = batch.is_class.to(weight.device, non_blocking=True)
+            weighted = torch.stack([(loss.per_sample * loss.weight).detach(), weight])
+            parts += [weighted * ~is_class, weighted * is_class]
+        self.groups += torch.stack(parts).sum(dim=2).flatten()
 
 
 def _count_sums(batches: StepBatches) -> int:
-    return 1 + 2 * len(GROUPS) * batches.has_classes
+    return 1 + 2 * (len(GROUPS) if batches.has_classes else 1)
 
 
 def sums_of_failed_step(step: StepBatches, device: torch.device) -> Tensor:

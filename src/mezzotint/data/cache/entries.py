@@ -33,6 +33,7 @@ from mezzotint.data.media.colour import Conversion
 from mezzotint.data.schedule import clip_visits, placement
 from mezzotint.data.schedule.captions import Changes, DrawnCaptions
 from mezzotint.data.schedule.plan import Visit
+from mezzotint.data.schedule.preserved import PreservedCaptions
 from mezzotint.errors import CacheError
 from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import DataSettings
@@ -312,11 +313,13 @@ class TextCache(EntryFolder[TextLayout]):
     token length. compute: the dtype in which the text encoder runs. `drops`: whether caption dropout is used.
     `expected_shape`: tokens and width of the model's text embeddings, if its files contain them; embeddings from files
     are checked against it. images: how the text encoder sees condition images, on which an embedding then depends.
+    preserved: which further captions are needed for those of the data.
     """
 
     def __init__(
-        self, folder: Path, settings: DataSettings, *, identity: str, compute: str, images: TextImages | None = None
-    ) -> None:
+        self, folder: Path, settings: DataSettings, *, identity: str, compute: str, images: TextImages | None = None,
+        preserved: PreservedCaptions | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(
             folder,
             "text",
@@ -328,6 +331,7 @@ class TextCache(EntryFolder[TextLayout]):
             **({"images": _seen_images(images, settings)} if images is not None else {}),
         )
         self.images = images
+        self.preserved = preserved
         self._before = f"text\0{self.identity}\0".encode()
         self.drops = settings.drops_captions
         self.is_imported = format_of(settings.format).is_encoded
@@ -357,7 +361,11 @@ class TextCache(EntryFolder[TextLayout]):
     def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
         """All texts that a row's captions can become, whose embeddings are needed."""
         settings = catalogue.settings_of(row, self._settings)
-        return DrawnCaptions.of(catalogue, row, settings).list_cached(catalogue.captions(row))
+        captions = DrawnCaptions.of(catalogue, row, settings).list_cached(catalogue.captions(row))
+        if self.preserved is None:
+            return captions
+        of_base = (self.preserved.of(caption, settings.captions) for caption in captions)
+        return tuple(dict.fromkeys((*captions, *of_base)))
 
     def images_of(self, catalogue: Catalogue, row: int) -> bytes:
         """The hashes of a row's condition images if the text encoder sees them, zeros for a missing one; empty if it
@@ -382,6 +390,8 @@ class TextCache(EntryFolder[TextLayout]):
         self, catalogue: Catalogue, rows: NDArray[np.int32]
     ) -> tuple[list[bytes], NDArray[np.int32]] | None:
         """The captions of rows in UTF-8 and the row of each, in order; None if captions change before encoding."""
+        if self.preserved is not None:
+            return None
         every = [one.settings for one in catalogue.sets] or [self._settings]
         shuffles_own = bool(catalogue.overrides.shuffle_tags[rows].any())
         changes = (Changes.of(settings.captions, shuffles_own=shuffles_own) for settings in every)

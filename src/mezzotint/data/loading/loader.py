@@ -25,6 +25,7 @@ from mezzotint.data.loading._clip_worker import worker_of
 from mezzotint.data.loading.worker import BatchRequest, HostBatch, to_batch
 from mezzotint.data.schedule import condition_shapes
 from mezzotint.data.schedule.plan import Timeline
+from mezzotint.data.schedule.preserved import PreservedCaptions
 from mezzotint.errors import MezzotintError
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Batch, Epoch, StepBatches
@@ -70,7 +71,8 @@ class Loader:
     """Iterates over the `StepBatches` of this rank, one for each of `steps` of the run.
 
     rows: trained rows of the catalogue. timeline: their schedule. caches: filled by `tasks.cache.fill`; without them,
-    images are decoded and captions are left to the text encoder. Cached latents are read in this process, without
+    images are decoded and captions are left to the text encoder. preserved: gives batches their `preserved_captions`.
+    Cached latents are read in this process, without
     workers. Iterate once; `close()` (or `with`) stops the workers.
 
     Raises, while iterating, DatasetError for an image that cannot be read any more, CacheError E1303 for a cache entry
@@ -88,6 +90,7 @@ class Loader:
         share: RankShare | None = None,
         device: torch.device | None = None,
         caches: Caches | None = None,
+        preserved: PreservedCaptions | None = None,
     ) -> None:
         caches = caches or Caches()
         self.timeline = timeline
@@ -99,7 +102,7 @@ class Loader:
         self._prefetch = settings.prefetch
         self._has_classes = settings.has_class_images
         self._device = device or torch.device("cpu")
-        self._worker = worker_of(catalogue, settings, seed=timeline.seed, caches=caches)
+        self._worker = worker_of(catalogue, settings, seed=timeline.seed, caches=caches, preserved=preserved)
         self._answers: Iterator[HostBatch | MezzotintError] | None = None
         self._workers = _supervise.Workers()
 

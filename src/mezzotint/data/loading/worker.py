@@ -25,6 +25,7 @@ from mezzotint.data.loading.reading import BROKEN, is_broken, read_image, read_m
 from mezzotint.data.media.colour import Conversion
 from mezzotint.data.schedule import captions, condition_dropout, inpaint_masks, placement, plan
 from mezzotint.data.schedule.plan import Visit
+from mezzotint.data.schedule.preserved import PreservedCaptions
 from mezzotint.errors import CacheError, DatasetError, MezzotintError
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
@@ -56,8 +57,8 @@ class BatchRequest:
 class HostBatch:
     """The result of a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
     the stored dtype. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped, is_class,
-    mask, region: see `Batch`. conditions: see `Batch`, with uint8 pixels or latents in the stored dtype. broken: see
-    `StepBatches`."""
+    mask, region, preserved_captions, preserved_text: see `Batch`. conditions: see `Batch`, with uint8 pixels or latents
+    in the stored dtype. broken: see `StepBatches`."""
 
     request: BatchRequest
     keys: tuple[str, ...]
@@ -75,6 +76,8 @@ class HostBatch:
     mask: Tensor | None = None
     conditions: Mapping[str, ConditionImages] = field(default_factory=dict)
     region: Tensor | None = None
+    preserved_captions: tuple[str, ...] = ()
+    preserved_text: TextEmbedding | None = None
     broken: tuple[str, ...] = ()
 
     def pin_memory(self) -> Self:
@@ -92,8 +95,9 @@ class BatchWorker(Dataset[Any]):
     """Whether these are images joined to video batches."""
 
     def __init__(
-        self, catalogue: Catalogue, settings: DataSettings, *, seed: int, caches: Caches, is_training: bool = True
-    ) -> None:
+        self, catalogue: Catalogue, settings: DataSettings, *, seed: int, caches: Caches, is_training: bool = True,
+        preserved: PreservedCaptions | None = None,
+    ) -> None:  # fmt: skip
         self._catalogue = catalogue
         self._settings = settings
         self._seed = seed
@@ -101,6 +105,7 @@ class BatchWorker(Dataset[Any]):
         self._text = caches.text
         self._text_images = None if caches.text is not None else caches.text_images
         self._is_training = is_training
+        self._preserved = preserved
         self._table = buckets.table(settings)
         self._has_classes, self._has_masks = settings.has_class_images, settings.has_masks
         self._weights = np.array([one.weight for one in settings.image_sets()], np.float32)
@@ -134,6 +139,7 @@ class BatchWorker(Dataset[Any]):
         weight = torch.from_numpy(self._weight(request))
         weight[broken] = 0.0
         mask = self._masks(visits, placed, bucket, keys, broken) if self._has_masks else None
+        preserved = self._preserved_captions(visits, chosen)
         batch = HostBatch(
             request,
             keys,
@@ -150,6 +156,8 @@ class BatchWorker(Dataset[Any]):
             mask=mask,
             conditions=conditions,
             region=self._region(visits, bucket, mask) if self._settings.inpaint.is_on else None,
+            preserved_captions=preserved,
+            preserved_text=self._embedded(visits, preserved, broken) if preserved else None,
             broken=tuple(keys[i] for i in dict.fromkeys(broken)),
         )
         return replace(batch, joined_images=self._stills(batch, visits, placed))
@@ -169,6 +177,12 @@ class BatchWorker(Dataset[Any]):
         pairs = zip(visits, chosen, strict=True)
         marks = [overrides.embedding_of(visit.row) if caption or not drops else "" for visit, caption in pairs]
         return self._text.read(chosen, marks, images)
+
+    def _preserved_captions(self, visits: Sequence[Visit], chosen: Sequence[str]) -> tuple[str, ...]:
+        if self._preserved is None:
+            return ()
+        pairs = zip(visits, chosen, strict=True)
+        return tuple(self._preserved.of(caption, self._settings_of(visit).captions) for visit, caption in pairs)
 
     def _dropout(self, visit: Visit) -> float:
         keeps = not self._settings.prior.dropout
@@ -373,10 +387,7 @@ def addresses_of(addresses: Iterable[int]) -> Tensor:
 def to_batch(batch: HostBatch, device: torch.device) -> Batch:
     """A batch on the device: pixels as float32 in [−1, 1], latents and embeddings as float32."""
     moved = map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
-    latents, text = (None if moved.latents is None else moved.latents.float()), moved.text
-    if text is not None:
-        pooled = None if text.pooled is None else text.pooled.float()
-        text = replace(text, states=text.states.float(), pooled=pooled)
+    latents = None if moved.latents is None else moved.latents.float()
     return Batch(
         keys=batch.keys,
         captions=batch.captions,
@@ -389,7 +400,7 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
         pixels=None if moved.pixels is None else to_pixels(moved.pixels, device),
         moments=latents if batch.is_moments else None,
         latents=None if batch.is_moments else latents,
-        text=text,
+        text=_to_float(moved.text),
         is_filler=batch.request.is_filler,
         joined_images=None if moved.joined_images is None else to_batch(moved.joined_images, device),
         dropped=moved.dropped,
@@ -397,7 +408,15 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
         mask=moved.mask,
         conditions={name: _to_condition(images, device) for name, images in moved.conditions.items()},
         region=moved.region,
+        preserved_captions=batch.preserved_captions,
+        preserved_text=_to_float(moved.preserved_text),
     )
+
+
+def _to_float(text: TextEmbedding | None) -> TextEmbedding | None:
+    if text is None:
+        return None
+    return replace(text, states=text.states.float(), pooled=None if text.pooled is None else text.pooled.float())
 
 
 def _to_condition(images: ConditionImages, device: torch.device) -> ConditionImages:

@@ -41,6 +41,10 @@ class CaptionSettings(Section):
     captions start with it. With `data.format=kohya` a template uses the word in the folder's name if none is given
     here. Class images use only the trigger of their own set."""
 
+    class_word: Annotated[Text, ALLOW] = ""
+    """What the trigger is one of, such as `dog` for `sks dog`, for `objective.preserve.kind=output`. Empty is the
+    trigger without its first word."""
+
     template: Annotated[Text, ALLOW] = ""
     """How captions are built from the trigger. `{trigger}` is the trigger and is required; `{caption}` is the image's
     caption: `a photo of {trigger}, {caption}`. Without `{caption}` images need no caption."""
@@ -96,6 +100,11 @@ class CaptionSettings(Section):
     def can_drop(self) -> bool:
         """Whether captions may be dropped."""
         return self.dropout > 0 or self.dropout_every > 0
+
+    @property
+    def subject_class(self) -> str:
+        """What the trigger is one of; "" if that is unknown."""
+        return self.class_word or self.trigger.partition(" ")[2]
 
     @property
     def full_template(self) -> str:

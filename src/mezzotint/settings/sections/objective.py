@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from mezzotint.settings.base import ALLOW, NEVER, Section
 from mezzotint.settings.sections.flow import FlowSettings
+from mezzotint.settings.sections.preserve import PreserveSettings
 
 OF_THE_LOSS = ("sigma-sqrt", "cosmap")
 """Weightings of flow-matching models that multiply the loss whatever its target."""
@@ -147,6 +148,9 @@ class ObjectiveSettings(Section):
 
     timestep_bias: TimestepBiasSettings = TimestepBiasSettings()
     """Timesteps that are drawn more often. `objective.timesteps` limits which are drawn at all."""
+
+    preserve: PreserveSettings = PreserveSettings()
+    """Preservation of what the base model knows."""
 
     flow: FlowSettings = FlowSettings()
     """The objective of flow-matching models."""

@@ -22,7 +22,7 @@ from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.memo import Memo
 from mezzotint.settings.sections.data import DataSettings
 
-_VERSION = 1
+_VERSION = 2
 _MAX_RECORDS = 64
 _IGNORED_SETTINGS = {"path", "workers", "prefetch", "batch_size", "remainder", "remainder_power", "shuffle", "repeats",
     "holdout",
@@ -60,7 +60,7 @@ class Record:
             catalogue.sizes,
             [_hash(column) for column in (rows, *catalogue.beside_fingerprint())],
             caches.latents and (caches.latents.identity, caches.latents.seeds),
-            caches.text and caches.text.identity,
+            caches.text and (caches.text.identity, repr(caches.text.preserved)),
             settings.model_dump_json(exclude=_IGNORED_SETTINGS | {"cache"}),
             (settings.cache.crops, settings.cache.shuffles),
             list(extra),

@@ -28,7 +28,7 @@ from mezzotint.settings.resolved import blocks_on_device, gradient_sums
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.shapes import Size, latent_size
-from mezzotint.stages import Noised, TextEmbedding
+from mezzotint.stages import Condition, Loss, Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files, open_model
 from mezzotint.tasks.check._saved_bytes import SavedBytes
 from mezzotint.tasks.holding import forms_of_frozen, trains_offloaded
@@ -151,7 +151,10 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
     samples = {size: whole or min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
     memory = Memory(
         parts=parts,
-        weights=sum(part.bytes for part in parts if part.loaded) - moved + _weights_in_use(outline, moved, share),
+        weights=sum(part.bytes for part in parts if part.loaded)
+        - moved
+        + _weights_in_use(outline, moved, share)
+        + _bytes_of_frozen_copy(outline),
         masters=by_kind["w"] // share if outline.precision.separate_masters or share > 1 else 0,
         gradients=_bytes_of_gradients(outline) // (share if recipe.run.shard.parameters else 1),
         optimizer=update.state_bytes() // share,
@@ -216,6 +219,15 @@ def _bytes_of_gradients(outline: MetaModel) -> int:
     if outline.recipe.optim.in_backward:  # one, and what its step takes, while activations are still allocated
         return max(gradient_bytes) + outline.update.working_bytes()
     return sum(gradient_bytes)
+
+
+def _bytes_of_frozen_copy(outline: MetaModel) -> int:
+    """Bytes of the frozen copy of the trained parts (`objective.preserve.frozen_copy`)."""
+    preservation, own = outline.model.preservation, outline.family.parts()
+    if preservation is None:
+        return 0
+    copied = [module for part, module in preservation.base.family.parts().items() if module is not own.get(part)]
+    return sum(_bytes(tensor) for module in copied for tensor in (*module.parameters(), *module.buffers()))
 
 
 def count_sharing_processes(recipe: Recipe, processes: int) -> int:
@@ -347,8 +359,23 @@ class MetaModel:
                 of_images = self._frozen_text(len(weight) * self.recipe.data.clips.images)
                 condition = replace(condition, joined_images=of_images)
             images = {name: torch.zeros_like(noised.x_0) for name in self.recipe.data.condition_names}
-            predicted = self.family.predict(noised, replace(condition, images=images))
-        return self.objective.loss(predicted, noised, weight).total
+            condition = replace(condition, images=images)
+            predicted = self.family.predict(noised, condition)
+            loss = self.objective.loss(predicted, noised, weight)
+            if self.model.preservation is not None:
+                loss = self._preserved(loss, noised, condition, predicted)
+        return loss.total
+
+    def _preserved(self, loss: Loss, noised: Noised, condition: Condition, predicted: Tensor) -> Loss:
+        """The loss with the passes of `objective.preserve`."""
+        if self.recipe.objective.preserve.adds_pass:
+            if self.recipe.model.trained_encoders:
+                text = self.family.encode_text([""] * len(loss.weight))
+                condition = replace(condition, text=text)
+            predicted = self.family.predict(noised, condition)
+        with torch.no_grad():
+            target = self.family.predict(noised, condition)
+        return replace(loss, preserved=self.objective.distance(predicted, target, noised))
 
     def _frozen_text(self, samples: int) -> TextEmbedding | None:
         """None if the text encoder or a learned token is trained: its pass is then counted."""
