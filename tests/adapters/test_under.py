@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from mezzotint.adapters import files, merging, under
@@ -17,7 +18,7 @@ from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.under import UnderSettings
 from mezzotint.weights.low_bit import WeightForm
-from support.adapter_records import FILES, SD
+from support.adapter_records import FILES, SD, ran
 
 KINDS = ("lora_r4_a8.kohya", "dora_r4_a8.lycoris", "loha_r2_a4.lycoris", "lokr_r2_a4_factor4.lycoris")
 CONVOLUTION = "lora_unet_mid_block_resnets_0_conv1"
@@ -106,3 +107,17 @@ def test_adapter_of_a_text_encoder_is_refused() -> None:
     with pytest.raises(WeightsError, match=r"also changes text_encoder.*mezzotint merge") as caught:
         under.put_under([UnderSettings(path=file_of("lora_text_r4.kohya"))], model_files, {"denoiser": denoiser})
     assert caught.value.code == "E1448"
+
+
+def test_merged_adapter_keeps_the_records_of_what_lay_under_its_sources(tmp_path: Path) -> None:
+    record, junk = [{"name": "u.safetensors", "sha256": "ab", "strength": 1.0}], [{"name": 1}, "x", 3, None]
+    tensors = load_file(file_of("lora_r4_a8.kohya"))
+    for name, entry in (("a", record), ("b", record), ("c", junk)):
+        save_file(tensors, tmp_path / f"{name}.safetensors", {files.UNDER_KEY: json.dumps(entry)})
+    sources = [tmp_path / f"{name}.safetensors" for name in "abc"]
+    ran("merge", *sources, tmp_path / "joined.safetensors", f"--base={SD}")
+    names = LayerNames.of(open_denoiser()[0])
+    joined = files.read(tmp_path / "joined.safetensors", names)
+    assert json.loads(joined.metadata[files.UNDER_KEY]) == record
+    assert any("trained with u.safetensors under it" in note for note in joined.notes)
+    assert not any("under it" in note for note in files.read(sources[2], names).notes)

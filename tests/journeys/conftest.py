@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from support import journey_fixtures
+from support import journey_fixtures, trained_families
 
 loaded = journey_fixtures.loaded
+clips = trained_families.clips

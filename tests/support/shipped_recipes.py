@@ -27,7 +27,7 @@ STRAIGHT = {
     "chroma-lora-24gb": ("tiny-chroma", "chroma"), "klein-lora-24gb": ("tiny-flux2", "klein-4b"),
     "qwen-image-lora-24gb": ("tiny-qwen-image", "qwen-image"), "z-image-lora-24gb": ("tiny-z-image", "z-image"),
     "wan-lora-24gb": ("tiny-wan", "wan-1.3b"), "ltx-lora-24gb": ("tiny-ltx", "ltx-2b"),
-    "flux2-dev-lora-24gb": ("tiny-flux2", "flux2-dev"),
+    "flux2-dev-lora-24gb": ("tiny-flux2", "flux2-dev"), "z-image-turbo-lora-24gb": ("tiny-z-image", "z-image"),
 }  # fmt: skip
 WHOLE = {
     "sd35-80gb": "sd35-lora-24gb", "flux-80gb": "flux-lora-24gb", "chroma-80gb": "chroma-lora-24gb",

@@ -176,13 +176,23 @@ def _read(file: Path, names: LayerNames, denoiser: str | None, named: Path) -> A
     return Adapter(modules, metadata, layout_of(header), notes)
 
 
+def read_under_records(headers: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The header entry with all adapters that lay under the trained ones of these headers; empty if there were none."""
+    records: dict[str, dict[str, Any]] = {}
+    for header in headers:
+        try:
+            listed = json.loads(header.get(UNDER_KEY, "[]"))
+            records |= {f"{one['sha256']} {one['strength']} {one['name']}": dict(one) for one in listed}
+        except (ValueError, TypeError, KeyError):  # an entry of another program
+            continue
+    return {UNDER_KEY: json.dumps(list(records.values()))} if records else {}
+
+
 def _notes_on_under(metadata: Mapping[str, str]) -> tuple[str, ...]:
     """What it was trained on, besides the model."""
-    try:
-        names = [str(one["name"]) for one in json.loads(metadata.get(UNDER_KEY, "[]"))]
-    except (ValueError, TypeError, KeyError):  # another program's entry
-        return ()
-    return (f"trained with {', '.join(names)} under it, and made to be used without",) if names else ()
+    listed = json.loads(read_under_records([metadata]).get(UNDER_KEY, "[]"))
+    names = ", ".join(str(one["name"]) for one in listed)
+    return (f"trained with {names} under it, and made to be used without",) if names else ()
 
 
 def layout_of(names: Iterable[str]) -> Layout:

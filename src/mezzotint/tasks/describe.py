@@ -19,6 +19,7 @@ from mezzotint.settings.counting import format_bytes, format_count, format_names
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.settings.sections.optim import part_of_rate
+from mezzotint.settings.sections.preserve import PreserveSettings
 from mezzotint.tasks import description_notes
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.resolving import rate_factor, resolve
@@ -216,8 +217,16 @@ def _objective_line(recipe: Recipe, model: TrainableModel) -> str:
             bias.strategy != "none" and bias.multiplier != 1
         ),
         f"caption dropout {captions.dropout:g} ({captions.dropped})": captions.dropout,
+        f"preserve {o.preserve.kind}{_preserve_cost(o.preserve)}": o.preserve.kind != "none",
     }
     return ", ".join(part for part, applies in parts.items() if applies)
+
+
+def _preserve_cost(preserve: PreserveSettings) -> str:
+    """The cost in passes; a pass with gradients is about three passes without."""
+    if preserve.adds_pass:
+        return f" (weight {preserve.weight:g}; a step takes about 7/3 of the denoiser's computation)"
+    return " (a step takes about 4/3 of the denoiser's computation)"
 
 
 def _offset_text(o: ObjectiveSettings) -> str:

@@ -19,6 +19,7 @@ from torch import Tensor
 from mezzotint import durable
 from mezzotint.adapters import files, merging
 from mezzotint.adapters.applying import AdaptedMerge, AppliedAdapter
+from mezzotint.adapters.files import read_under_records
 from mezzotint.adapters.names import LayerNames
 from mezzotint.assets import MODELS
 from mezzotint.diffusion.flow_objective import objective_of
@@ -155,6 +156,7 @@ def _combine_adapters(args: MergeArgs, store: Path) -> Iterator[str]:
     triggers = [trigger for adapter in read if (trigger := adapter.metadata.get("modelspec.trigger_phrase"))]
     entries = {"modelspec.merged_from": ", ".join(path.stem for path in args.sources)}
     entries |= {"modelspec.trigger_phrase": ", ".join(dict.fromkeys(triggers))} if triggers else {}
+    entries |= read_under_records(adapter.metadata for adapter in read)
     layout = args.layout or read[0].layout
     for line in adapter_files.write(args.destination, joined, base, layout, dtype=args.dtype, before=entries):
         yield f"  {line}"
@@ -178,6 +180,8 @@ def _merge_adapters_into_model(args: MergeArgs, adapters: Sequence[bool], store:
     model_files = base.family.files.of(base.settings)
     rest = list(zip(args.sources, args.strengths, strict=True))[1:]
     applied = [(base.read(path, store), 1.0 if strength is None else strength) for path, strength in rest]
+    for (path, _), (adapter, _) in zip(rest, applied, strict=True):
+        yield from (f"  {path}: {note}" for note in adapter.notes)
     parts = {part for part, folder in model_files.spec.folders.items() if any(a.of(folder) for a, _ in applied)}
     model = base.family.load(model_files, parts | {"denoiser"})
     weights: dict[str, Tensor] = {}
