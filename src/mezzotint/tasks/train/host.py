@@ -232,6 +232,7 @@ def create_callbacks(
             say=line.say,
             warn=host.warn,
             start_step=start_step,
+            is_saving=host.is_saving,
             measures=measures,
             held_out=lambda: held_out.batches(recipe, dataset, caches),
             previews=lambda: PreviewPrompts(recipe, runtime, dataset, caches, model, host.warn),
