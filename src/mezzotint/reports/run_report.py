@@ -59,7 +59,7 @@ def summarize_run(folder: RunFolder) -> tuple[str, ...]:
         ("exports", folder.exports, "[!.]*"),
         ("previews", folder.samples, "grid.png"),
     ):
-        names = sorted(path.name for path in parent.glob(pattern)) if parent.is_dir() else []
+        names = sorted(path.name for path in parent.glob(pattern) if path.suffix != ".md") if parent.is_dir() else []
         lines.append(f"{title:<13} {f'{parent.name}/' + ', '.join(names) if names else 'none'}")
     return tuple(lines)
 

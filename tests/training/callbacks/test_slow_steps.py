@@ -1,15 +1,19 @@
-"""Reports of slow steps: when, how often, with which cause; the machine is simulated, except in the last tests."""
+"""Reports of slow steps: when, how often, with which cause; the machine is simulated, except in the last two tests."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import mezzotint as mz
+from mezzotint import fault_injection
+from mezzotint.board.reading import runs
 from mezzotint.runtimes.shared.machine_load import DeviceMemory, MachineLoad, read_load
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks.slow_steps import MOST, RunningMedian, SlowSteps
@@ -186,3 +190,25 @@ def test_load_of_this_machine_counts_this_process() -> None:
     assert used.own_cpu_seconds >= 0.05
     assert used.busy_cpu_seconds == 0 or used.busy_cpu_seconds >= 0.03  # 0 where /proc/stat shows nothing
     assert used.alloc_retries == 0
+
+
+@pytest.mark.slow
+def test_run_whose_images_become_slow_to_read_reports_it_and_trains_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["data.resolution=32", "data.buckets.step=32", "data.batch_size=1", "optim.accumulation=1", "run.steps=44"]
+    words += ["run.tensorboard=false", "run.preview.every=null", "run.save.every=null", "optim.ema.rule=none"]
+    try:
+        fault_injection.arm(",".join(f"data.decode@{image}:sleep=0.4" for image in range(23, 45)))
+        run = mz.train(mz.recipe("tiny_cpu", *words))
+    finally:
+        fault_injection.arm("")
+    log = (run.path / "run.log").read_text()
+    assert log.count("times the median of this run") == 1, log
+    report = [line for line in (run.path / "logs" / "report.txt").read_text().splitlines() if "slow steps" in line]
+    [mark] = [mark for mark in runs.marks(runs.history(run.path), run.path) if mark["kind"] == "slow"]
+    for text in (*report, mark["text"]):
+        assert f"up to step {mark['step']}: waiting for data takes 0.4" in text
+    assert len(report) == 1
+    assert len(run.history["loss"]) == 44

@@ -201,7 +201,11 @@ def exports(path: Path) -> list[SavedModel]:
     tree = values.read_tree(path / "recipe.yaml").get("model")
     model: Mapping[str, Any] = tree if isinstance(tree, dict) else {}
     adapted = _adapted_model(model)
-    entries = [entry for entry in children(path / "exports", within=path) if not entry.name.startswith(".")]
+    entries = [
+        entry
+        for entry in children(path / "exports", within=path)
+        if not entry.name.startswith(".") and entry.suffix != ".md"
+    ]
     entries = sorted(entries, key=lambda entry: entry.name, reverse=True)[:MOST_STORED]
     return [
         SavedModel(

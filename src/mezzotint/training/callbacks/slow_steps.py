@@ -129,7 +129,7 @@ class SlowSteps(Callback):
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Compares a step with the median. Raises StorageError if the history cannot be written."""
-        if report is None or self._episodes >= MOST and not self._is_reported:
+        if report is None or (self._episodes >= MOST and not self._is_reported):
             return Action.NOTHING
         # sizes by quarters of powers of two: attention's time, which grows fastest, then differs by less than half
         usual = self._usual.setdefault(round(4 * math.log2(max(1, report.num_elements))), Usual())
