@@ -55,9 +55,9 @@ class Export:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
     """The facts of a run at one of its steps. loss: the smoothed training loss. held_out: losses by step. is_average:
-    whether the EMA weights are exported. references: number of images that the model is given beside the prompt.
-    fills: whether it is also given the region to fill. data, weights, environment, description: as recorded in the run
-    folder."""
+    whether the EMA weights are exported. adapter: its kind, rank and alpha. references: number of images that the model
+    is given beside the prompt. fills: whether it is also given the region to fill. data, weights, environment,
+    description: as recorded in the run folder."""
 
     recipe: Recipe
     step: int
@@ -82,12 +82,14 @@ class ModelCard:
         held_out: Mapping[int, float], is_average: bool,
     ) -> ModelCard:  # fmt: skip
         """The facts of a run after its last step; those of its start are read from the run folder."""
+        alpha = recipe.model.adapter.alpha
+        adapter = f"{model.adapter}, alpha {'equal to the rank' if alpha is None else f'{alpha:g}'}"
         starts = [event for event in folder.events() if event.get("event") == "started"]
         manifest = _read_object(folder.path / "manifest.json")
         return cls(
             recipe=recipe, step=progress.step, last_step=progress.last_step, epoch=progress.epoch + 1,
             seconds=progress.seconds, loss=loss, held_out=held_out, is_average=is_average,
-            adapter="" if model.adapter is None else str(model.adapter), is_video=model.family.grid.frames > 1,
+            adapter="" if model.adapter is None else adapter, is_video=model.family.grid.frames > 1,
             references=1 if model.files.inpaints else len(recipe.data.conditions), fills=model.files.inpaints,
             data=manifest.get("data", {}), weights=manifest.get("weights", {}),
             environment=_read_object(folder.path / "environment.json"),
@@ -261,7 +263,7 @@ def shareable_settings(recipe: Recipe) -> dict[str, Any]:
     for setting in paths.settings():
         keys = setting.path.split(".")
         value, default = (_at(each, keys) for each in (values, defaults))
-        is_result = setting.change != "free" or setting.path == "model.path"
+        is_result = setting.change != "free" or keys[0] == "model"
         if value in (default, _MISSING) or not is_result or "prompt" in setting.name:
             continue
         shared = _without_paths(value, keeps_names=keys[0] == "model")
@@ -275,8 +277,8 @@ def shareable_settings(recipe: Recipe) -> dict[str, Any]:
 
 def escape(text: object) -> str:
     """Text as Markdown on one line, shown as it is: no formatting, HTML, links or cells of tables."""
-    plain = html.escape(" ".join(str(text).split()), quote=False)
-    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", "".join(char for char in plain if char.isprintable()))
+    plain = "".join(char if char.isprintable() else " " for char in str(text))
+    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", html.escape(" ".join(plain.split()), quote=False))
 
 
 def _fence(text: str, language: str) -> str:
