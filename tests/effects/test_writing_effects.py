@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -321,6 +322,19 @@ def test_export_from_epoch_delays_exports_by_epochs() -> None:
 
 
 # breaks if the name does not come from its template, or the average's name is the same
+# breaks if the model card is written without the entries of the recipe
+@pytest.mark.effect("run.export.card")
+def test_export_card_adds_entries_to_the_header_of_the_model_card(prepare: Any) -> None:
+    card = {"license": "mit", "tags": ["toys", "red"]}
+    ready = prepare(run__steps=1, optim__ema__rule="none", run__export__card=card, **COMMON)
+    ready.trainer.run()
+    ready.job.finish()
+    [text] = [path.read_text() for path in ready.folder.exports.glob("*/README.md")]
+    header = yaml.safe_load(text.split("---\n")[1])
+    assert header["license"] == "mit"
+    assert {"toys", "red", "text-to-image"} <= {*header["tags"]}
+
+
 @pytest.mark.effect("run.export.name")
 @pytest.mark.effect("run.export.single_file_folder")
 @pytest.mark.effect("run.export.single_file_dtype")
