@@ -321,7 +321,6 @@ def test_export_from_epoch_delays_exports_by_epochs() -> None:
     assert exporter.due(Progress(step=5, last_step=99, epoch=0))
 
 
-# breaks if the name does not come from its template, or the average's name is the same
 # breaks if the model card is written without the entries of the recipe
 @pytest.mark.effect("run.export.card")
 def test_export_card_adds_entries_to_the_header_of_the_model_card(prepare: Any) -> None:
@@ -335,6 +334,7 @@ def test_export_card_adds_entries_to_the_header_of_the_model_card(prepare: Any) 
     assert {"toys", "red", "text-to-image"} <= {*header["tags"]}
 
 
+# breaks if the name does not come from its template, or the average's name is the same
 @pytest.mark.effect("run.export.name")
 @pytest.mark.effect("run.export.single_file_folder")
 @pytest.mark.effect("run.export.single_file_dtype")

@@ -14,6 +14,7 @@ import yaml
 from huggingface_hub import ModelCard as HubCard
 
 import mezzotint as mz
+from mezzotint.board.reading import runs
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.reading import hub
 from mezzotint.tasks.train.model_card import Export, ModelCard, escape
@@ -98,9 +99,9 @@ def test_settings_are_those_that_change_the_result_without_paths_and_prompts() -
         "sample": {"prompts": ["jane"]},
     }  # fmt: skip
     text = card(settings).render(Export("model"))
-    found = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
-    assert found is not None
-    assert yaml.safe_load(found[1]) == {
+    block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    assert yaml.safe_load(block[1]) == {
         "model": {"path": "base", "vae": "vae.safetensors"},
         "data": {"sets": [{"repeats": 3.0}], "captions": {"trigger": "sks"}},
         "optim": {"lr": 0.5},
@@ -174,9 +175,9 @@ def in_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
 
 def run_code(text: str, **replaced: Any) -> None:
     """Runs the code of a card with other values of variables, and two steps of the sampler."""
-    found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
-    assert found is not None
-    code = re.sub(r"(pipeline\('[^\n]*?')\)", r"\1, num_inference_steps=2)", found[1])
+    block = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    code = re.sub(r"(pipeline\('[^\n]*?')\)", r"\1, num_inference_steps=2)", block[1])
     for name, value in replaced.items():
         code = re.sub(rf"(?m)^{name} = .*", f"{name} = {value!r}", code)
     exec(compile(code, "card", "exec"), {})
@@ -235,6 +236,11 @@ def test_file_without_a_folder_has_its_card_beside_it_and_other_files_stay(
     assert header((shared / "mine.safetensors-2.md").read_text())["pipeline_tag"] == "text-to-image"
     assert "The trained denoiser of a model" in (shared / "mine.safetensors-2.md").read_text()
     assert run.exports == []
+    run = mz.train(mz.recipe("tiny_cpu", *QUICK, "run.name=own", "run.export.parts=trained", "run.export.name=mine"))
+    assert [path.name for path in run.exports] == ["mine.safetensors"]
+    assert (run.path / "exports" / "mine.safetensors.md").is_file()
+    assert [one.name for one in runs.exports(run.path)] == ["mine.safetensors"]
+    assert "exports/mine.safetensors\n" in (run.path / "logs" / "report.txt").read_text()
 
 
 def test_published_model_keeps_a_readme_of_somebody_else(tmp_path: Path) -> None:

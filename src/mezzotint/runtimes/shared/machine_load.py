@@ -64,10 +64,13 @@ def read_load(device: torch.device) -> MachineLoad:
 
 
 def read_device_memory(device: torch.device) -> DeviceMemory | None:
-    """The memory of a GPU; None for a CPU."""
+    """The memory of a GPU; None for a CPU, or if the driver does not report it."""
     if device.type != "cuda":
         return None
-    free, total = torch.cuda.mem_get_info(device)
+    try:
+        free, total = torch.cuda.mem_get_info(device)
+    except RuntimeError:
+        return None
     return DeviceMemory(total, free, max(0, total - free - torch.cuda.memory_reserved(device)))
 
 

@@ -37,6 +37,7 @@ _DESCRIBED = ("parameters", "buckets", "batches", "length", "objective", "update
 """Lines of the run's description (`mezzotint.tasks.describe`) that contain no paths."""
 
 _MISSING = object()
+"""Stands for a setting that a section does not have."""
 
 Contents = Literal["model", "adapter", "tokens", "single_file", "trained_parts"]
 
@@ -211,8 +212,7 @@ class ModelCard:
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The rows of the table, as Markdown."""
-        progress = f"{self.step:,} of {self.last_step:,} steps, epoch {self.epoch:,}"
-        yield "progress", progress
+        yield "progress", f"{self.step:,} of {self.last_step:,} steps, epoch {self.epoch:,}"
         yield "seed", str(self.recipe.run.seed)
         if self.loss is not None:
             yield "training loss", f"{self.loss:.4f} (smoothed) at step {self.step:,}"
@@ -257,8 +257,7 @@ def trigger_words(recipe: Recipe) -> tuple[str, ...]:
 def shareable_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings of a recipe that differ from the defaults and can change the result, as a tree, without paths: of
     those only the names of model files remain."""
-    plain = Recipe.model_validate({"model": {"family": recipe.model.family}})
-    values, defaults = recipe.model_dump(by_alias=True), plain.model_dump(by_alias=True)
+    values, defaults = (each.model_dump(by_alias=True) for each in (recipe, Recipe()))
     tree: dict[str, Any] = {}
     for setting in paths.settings():
         keys = setting.path.split(".")
