@@ -200,7 +200,7 @@ def test_run_whose_images_become_slow_to_read_reports_it_and_trains_to_its_end(
     words = ["data.resolution=32", "data.buckets.step=32", "data.batch_size=1", "optim.accumulation=1", "run.steps=44"]
     words += ["run.tensorboard=false", "run.preview.every=null", "run.save.every=null", "optim.ema.rule=none"]
     try:
-        fault_injection.arm(",".join(f"data.decode@{image}:sleep=0.4" for image in range(23, 45)))
+        fault_injection.arm(",".join(f"data.decode@{image}:sleep=1.5" for image in range(23, 45)))
         run = mz.train(mz.recipe("tiny_cpu", *words))
     finally:
         fault_injection.arm("")
@@ -209,6 +209,6 @@ def test_run_whose_images_become_slow_to_read_reports_it_and_trains_to_its_end(
     report = [line for line in (run.path / "logs" / "report.txt").read_text().splitlines() if "slow steps" in line]
     [mark] = [mark for mark in runs.marks(runs.history(run.path), run.path) if mark["kind"] == "slow"]
     for text in (*report, mark["text"]):
-        assert f"up to step {mark['step']}: waiting for data takes 0.4" in text
+        assert f"up to step {mark['step']}: waiting for data takes" in text
     assert len(report) == 1
     assert len(run.history["loss"]) == 44
