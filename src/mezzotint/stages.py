@@ -172,6 +172,13 @@ class Batch:
         """B, the number of samples on this rank."""
         return len(self.keys)
 
+    @property
+    def num_elements(self) -> int:
+        """Numbers in its images and condition images: how much there is to compute, to compare batches of a run."""
+        images = [self, self.joined_images, *self.conditions.values()]
+        tensors = [getattr(one, name, None) for one in images for name in ("pixels", "moments", "latents")]
+        return sum(tensor.numel() for tensor in tensors if tensor is not None)
+
     def rows(self, start: int, stop: int) -> Batch:
         """A batch of some of its samples: views of its tensors."""
 
@@ -284,7 +291,8 @@ class StepReport:
     overflow (handled by the loss scaler). keys, timesteps, losses: of every sample on this rank, in order. seconds:
     wall time of the step; wait_seconds: of it, waiting for data. group_losses: "instance" and "class", if there are
     class images: the mean over those of the step on all ranks, weighted separately, so `data.prior.weight` is not
-    included; "preserve", if the base's predictions are preserved: the mean of that part of the loss.
+    included; "preserve", if the base's predictions are preserved: the mean of that part of the loss. num_elements: of
+    the batches on this process, see `Batch.num_elements`.
     """
 
     step: int
@@ -303,6 +311,7 @@ class StepReport:
     memory_bytes: int = 0
     loss_scale: float = 1.0
     group_losses: dict[str, float] = field(default_factory=dict)
+    num_elements: int = 0
 
     @property
     def images_per_s(self) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -318,6 +319,19 @@ def test_export_from_epoch_delays_exports_by_epochs() -> None:
     ends = [Progress(step=10 * e + 1, last_step=99, epoch=e, epoch_ends=True) for e in range(4)]
     assert [exporter.due(p) for p in ends] == [False, False, True, True]
     assert exporter.due(Progress(step=5, last_step=99, epoch=0))
+
+
+# breaks if the model card is written without the entries of the recipe
+@pytest.mark.effect("run.export.card")
+def test_export_card_adds_entries_to_the_header_of_the_model_card(prepare: Any) -> None:
+    card = {"license": "mit", "tags": ["toys", "red"]}
+    ready = prepare(run__steps=1, optim__ema__rule="none", run__export__card=card, **COMMON)
+    ready.trainer.run()
+    ready.job.finish()
+    [text] = [path.read_text() for path in ready.folder.exports.glob("*/README.md")]
+    header = yaml.safe_load(text.split("---\n")[1])
+    assert header["license"] == "mit"
+    assert {"toys", "red", "text-to-image"} <= {*header["tags"]}
 
 
 # breaks if the name does not come from its template, or the average's name is the same

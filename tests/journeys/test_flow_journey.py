@@ -341,7 +341,7 @@ def test_one_of_two_denoisers_is_trained_in_full_and_by_adapter(shared_world: An
     assert main(["sample", *model, *words, str(world.root / "low-sampled-2")]) == 0
     assert world.train("both-lora", **experts, **own, model__train="[denoiser, denoiser_2]") == 0
     [folder] = {p.parent for p in (world.root / "both-lora" / "exports").rglob("*.safetensors")}
-    endings = [file.stem.rpartition("_")[0].rpartition("_")[2] for file in folder.iterdir()]
+    endings = [file.stem.rpartition("_")[0].rpartition("_")[2] for file in folder.glob("*.safetensors")]
     assert sorted(endings) == ["high", "high", "low", "low"]
     model = [str(experts["model__path"]), f"--adapter={folder}"]
     assert main(["sample", *model, *words, str(world.root / "both-sampled")]) == 0

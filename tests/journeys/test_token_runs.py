@@ -55,7 +55,7 @@ def test_only_learned_tokens_are_trained_and_saved(whole: Path) -> None:
     assert {tuple(t.shape) for name, t in tensors.items() if name.endswith("tokens/text_encoder")} == {(2, 32)}
     export = whole / "exports" / "step-00000004"
     assert {str(file.relative_to(export)) for file in export.rglob("*") if file.is_file()} == {
-        "learned_embeds.safetensors", "embeddings/toy.safetensors",
+        "README.md", "learned_embeds.safetensors", "embeddings/toy.safetensors",
     }  # fmt: skip
 
 

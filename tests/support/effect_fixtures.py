@@ -50,8 +50,8 @@ COMMON: dict[str, Any] = {
 
 
 def names(folder: Path) -> list[str]:
-    """The names of a folder's entries, sorted."""
-    return sorted(path.name for path in folder.iterdir())
+    """The names of a folder's entries, sorted, without the model cards of files."""
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".md")
 
 
 @pytest.fixture(autouse=True)

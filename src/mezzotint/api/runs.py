@@ -67,7 +67,9 @@ class Run:
     def exports(self) -> list[Path]:
         """Exported models or adapters, the oldest first; the averaged weights of a step come last."""
         paths = self._folder.exports.glob("[!.]*") if self._folder.exports.is_dir() else ()
-        return sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))
+        return sorted(
+            (path for path in paths if path.suffix != ".md"), key=lambda path: (path.stat().st_mtime_ns, path.name)
+        )
 
     @property
     def export(self) -> Path | None:

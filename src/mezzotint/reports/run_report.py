@@ -39,7 +39,8 @@ def summarize_run(folder: RunFolder) -> tuple[str, ...]:
     Steps, samples and time count every step of the run, logged or not; the loss counts logged steps only.
     """
     metrics = read_metrics(folder)
-    starts = [event for event in folder.events() if event.get("event") == "started"]
+    events = folder.events()
+    starts = [event for event in events if event.get("event") == "started"]
     description = starts[-1].get("description", ()) if starts else ()
     lines = [f"run {folder.path.name}", *(f"{title:<13} {text}" for title, text in description)]
     lines += [f"{'note':<13} {note}" for note in (starts[-1].get("notes", ()) if starts else ())]
@@ -48,12 +49,17 @@ def summarize_run(folder: RunFolder) -> tuple[str, ...]:
         lines.append(f"attempts      {len(starts)}")
     bad = durable.read_own_lines(folder.bad_steps)
     lines.append(f"bad steps     {len(bad)}" + (f", the last at step {bad[-1].get('step')}" if bad else ""))
+    lines += [
+        f"slow steps    up to step {event.get('step')}: {event.get('cause')}"
+        for event in events
+        if event.get("event") == "slow-steps"
+    ]
     for title, parent, pattern in (
         ("checkpoints", folder.checkpoints, "step-*"),
         ("exports", folder.exports, "[!.]*"),
         ("previews", folder.samples, "grid.png"),
     ):
-        names = sorted(path.name for path in parent.glob(pattern)) if parent.is_dir() else []
+        names = sorted(path.name for path in parent.glob(pattern) if path.suffix != ".md") if parent.is_dir() else []
         lines.append(f"{title:<13} {f'{parent.name}/' + ', '.join(names) if names else 'none'}")
     return tuple(lines)
 

@@ -137,6 +137,7 @@ class TrainStep:
             samples=step.count,
             wait_seconds=step.wait_seconds,
             keys=tuple(sums.keys),
+            num_elements=sums.num_elements,
         )
         return StepReportFuture(report, torch.cat([numbers, *groups, *sums.timesteps, *sums.losses]))
 

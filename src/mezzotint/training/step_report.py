@@ -60,14 +60,14 @@ class StepReportFuture:
 class StepSums:
     """Sums over a step's micro-batches on this process. total: (1,), the weighted loss summed over samples. groups:
     (6,), for each of `GROUPS` its part of the loss and the sum of its samples' weights, or (2,) without class images.
-    losses, timesteps:
-    (B,) of each micro-batch. keys: of every sample."""
+    losses, timesteps: (B,) of each micro-batch. keys: of every sample. num_elements: see `Batch.num_elements`."""
 
     total: Tensor
     groups: Tensor
     losses: list[Tensor] = field(default_factory=list)
     timesteps: list[Tensor] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    num_elements: int = 0
 
     @classmethod
     def of(cls, batches: StepBatches, device: torch.device) -> StepSums:
@@ -78,6 +78,7 @@ class StepSums:
 
     def add(self, batch: Batch, loss: Loss, timesteps: Tensor, num_real: int) -> None:
         """Adds a micro-batch, whose first num_real samples count."""
+        self.num_elements += batch.num_elements
         if batch.is_filler or not num_real:
             return
         self.keys += batch.keys[:num_real]

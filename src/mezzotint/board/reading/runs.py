@@ -201,7 +201,11 @@ def exports(path: Path) -> list[SavedModel]:
     tree = values.read_tree(path / "recipe.yaml").get("model")
     model: Mapping[str, Any] = tree if isinstance(tree, dict) else {}
     adapted = _adapted_model(model)
-    entries = [entry for entry in children(path / "exports", within=path) if not entry.name.startswith(".")]
+    entries = [
+        entry
+        for entry in children(path / "exports", within=path)
+        if not entry.name.startswith(".") and entry.suffix != ".md"
+    ]
     entries = sorted(entries, key=lambda entry: entry.name, reverse=True)[:MOST_STORED]
     return [
         SavedModel(
@@ -295,6 +299,9 @@ def marks(events: Sequence[Mapping[str, Any]], path: Path) -> list[dict[str, Any
             changes = "; ".join(map(str, changes)) if isinstance(changes, list) else ""
             text = f"{kind} at step {step:,}" + (f": {changes}" if changes else "")
             marks_.append({"step": step, "kind": kind, "text": make_printable(text)})
+        elif step is not None and kind == "slow-steps":
+            text = f"slow steps up to step {step:,}: {event.get('cause')}"
+            marks_.append({"step": step, "kind": "slow", "text": make_printable(text)})
     marks_ += [
         {"step": int(match[1]), "kind": "saved", "text": f"checkpoint {folder.name}"}
         for folder, match in _steps(path / "checkpoints", within=path)[:_MOST_MARKS]

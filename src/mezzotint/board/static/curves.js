@@ -5,7 +5,7 @@ import { askJSON, el, embedded, storeInUrl, urlValue, showMessage } from "./page
 const COLOURS = ["--s0", "--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7"];
 const MARKS = {
   saved: "--quiet", resumed: "--s1", stopped: "--s4", bad: "--bad", settings: "--s3", diverged: "--bad",
-  finished: "--quiet", exported: "--s2", asked: "--s5",
+  finished: "--quiet", exported: "--s2", asked: "--s5", slow: "--bad",
 };
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const chartsBox = document.getElementById("charts");

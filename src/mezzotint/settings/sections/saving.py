@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from string import Formatter
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from mezzotint.errors import did_you_mean
 from mezzotint.settings import weights_formats
@@ -17,6 +17,7 @@ from mezzotint.settings.base import (
     Intervals,
     PublishedPath,
     Section,
+    as_list,
 )
 
 
@@ -50,6 +51,8 @@ def _check_weights_format(value: str) -> str:
 
 ExportName = Annotated[str, AfterValidator(_check_name_template)]
 FileFormat = Annotated[str, AfterValidator(_check_weights_format)]
+CardEntry = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,49}$")]
+Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 LinkName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")]
 
 
@@ -140,6 +143,11 @@ class ExportSettings(Section):
 
     link: Annotated[LinkName | None, FREE] = None
     """Another name for `exports/` in the run folder, such as `ckpts`: a symbolic link for programs that look there."""
+
+    card: Annotated[dict[CardEntry, Names], FREE] = Field(default_factory=dict)
+    """Further entries in the header of the model card that is written beside each export (`README.md`), as given, such
+    as `{license: apache-2.0}`, `{license: other, license_name: mine, license_link: LICENSE.md}` or `{base_model:
+    OWNER/NAME}`. They replace entries of the same name, except tags, which are added."""
 
     when_stopped: Annotated[bool, FREE] = False
     """Also export the model when a signal stops the run, after the checkpoint. It takes as long as an export, and a

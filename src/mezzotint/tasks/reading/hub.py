@@ -70,6 +70,12 @@ def cached_folder(name: str, revision: str) -> Path | None:
     return folder if commit and folder.is_dir() else None
 
 
+def id_of(folder: Path) -> str | None:
+    """The hub id `OWNER/NAME` of a folder in a cache of the hub, or of a file in it; None for other paths."""
+    match = re.search(r"/models--([\w.-]+?)--([\w.-]+)/snapshots/", folder.as_posix())
+    return f"{match[1]}/{match[2]}" if match else None
+
+
 def cache_root(environ: Mapping[str, str] | None = None) -> Path:
     """The cache folder of the hub's programs."""
     variables = os.environ if environ is None else environ

@@ -25,6 +25,8 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.saving import ExportSettings
 from mezzotint.settings.sections.tokens import PART
 from mezzotint.settings.weights_formats import SAFETENSORS
+from mezzotint.tasks.train import model_card
+from mezzotint.tasks.train.model_card import Contents, Export, ModelCard
 from mezzotint.tasks.weights.convert import single_file_of
 from mezzotint.training.loop import Trainer
 from mezzotint.training.model import TrainableModel
@@ -75,16 +77,17 @@ def name_of(recipe: Recipe, trainer: Trainer, ema: str = "", *, alone: bool = Fa
     return name if not ema or "{ema" in template else f"{name}-ema"
 
 
-def write(
+def write(  # noqa: PLR0913  each names something different about one export
     model: TrainableModel, recipe: Recipe, settings: ExportSettings, parent: Path, weights: Mapping[str, Tensor], *,
     name: str, name_alone: str, facts: Mapping[str, object], say: Callable[[str], None],
-    free: Callable[[Path], Path] = lambda path: path,
+    free: Callable[[Path], Path] = lambda path: path, card: ModelCard | None = None,
 ) -> list[Path]:  # fmt: skip
     """Writes weights, trained ones by `part/parameter`, into the folder `parent`: the model as a folder called `name`,
     or the file of the trained parts; before it the file of `run.export.trained_file`, called `name_alone`, if that is
     another file. An adapter becomes a folder called `name` with its files. facts: about the run, for the headers. say:
-    prints what readers of the files misread. free: chooses the path of a file in a folder shared with others. Returns
-    the paths written. Raises what exporting raises, StorageError E1701."""
+    prints what readers of the files misread. free: chooses the path of a file in a folder shared with others. card: the
+    model card, which is written into each folder, and beside a file without one. Returns the paths written, without
+    cards. Raises what exporting raises, StorageError E1701."""
 
     def parts(stem: str, file_format: str) -> Path:
         target = _file(settings, parent, f"{stem}{weights_formats.suffix_of(file_format)}", free)
@@ -93,18 +96,21 @@ def write(
             on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
             dtype = settings.single_file_dtype or settings.dtype
             model.family.export_parts(target, recipe.model.train, model.files, weights=on_cpu, dtype=dtype)
+            if settings.parts == "trained" or settings.single_file_folder is not None:
+                _write_card_of_file(card, "trained_parts", target, settings, free)
         return target
 
     if model.adapter is not None:
-        return [_adapter(model, model.adapter, recipe, settings, parent / name, weights, facts, say)]
+        return [_adapter(model, model.adapter, recipe, settings, parent / name, weights, facts, say, card)]
     if set(recipe.model.train) == {PART}:
         with write_new_or_replace(parent / name) as folder:
-            _write_learned_tokens(model, recipe, settings, folder, weights)
+            tokens = _write_learned_tokens(model, recipe, settings, folder, weights)
+            _write_card(card, folder, Export("tokens", token_files=tokens))
         return [parent / name]
     if settings.parts == "trained":
         written = [parts(name, settings.file_format)]
     else:
-        written = [_folder(model, recipe, settings, parent / name, weights, free)]
+        written = [_folder(model, recipe, settings, parent / name, weights, free, card)]
     if settings.trained_file is None or (settings.parts == "trained" and settings.file_format == settings.trained_file):
         return written
     return [parts(name_alone, settings.trained_file), *written]
@@ -131,9 +137,23 @@ def choose_free_path(folder: RunFolder, path: Path, *, replaces: bool, say: Call
     return target
 
 
+def _write_card(card: ModelCard | None, folder: Path, export: Export) -> None:
+    if card is not None:
+        durable.write_file(folder / model_card.FILE, card.render(export))
+
+
+def _write_card_of_file(
+    card: ModelCard | None, contents: Contents, file: Path, settings: ExportSettings, free: Callable[[Path], Path]
+) -> None:
+    if card is not None:
+        durable.write_file(
+            _file(settings, file.parent, f"{file.name}{model_card.SUFFIX}", free), card.render(Export(contents))
+        )
+
+
 def _folder(
     model: TrainableModel, recipe: Recipe, settings: ExportSettings, target: Path, weights: Mapping[str, Tensor],
-    free: Callable[[Path], Path],
+    free: Callable[[Path], Path], card: ModelCard | None,
 ) -> Path:  # fmt: skip
     with write_new_or_replace(target) as folder:
         model.family.export(
@@ -144,11 +164,15 @@ def _folder(
             schedule=model.objective.schedule,
             trained_form=model.objective.parameterization,
         )
-        _write_learned_tokens(model, recipe, settings, folder, weights)
+        tokens = _write_learned_tokens(model, recipe, settings, folder, weights)
+        _write_card(card, folder, Export("model", pipeline=model_card.pipeline_of(folder), token_files=tokens))
     if settings.single_file:
         suffix = weights_formats.suffix_of(settings.file_format)
         file = _file(settings, target.parent, f"{target.name}{suffix}", free)
         single_file_of(target, file, settings.single_file_dtype)
+        if settings.single_file_folder is not None:
+            with durable.storage_errors(file):
+                _write_card_of_file(card, "single_file", file, settings, free)
     return target
 
 
@@ -165,7 +189,7 @@ def write_new_or_replace(target: Path) -> Iterator[Path]:
 
 def _adapter(
     model: TrainableModel, trained: TrainedAdapter, recipe: Recipe, settings: ExportSettings, target: Path,
-    weights: Mapping[str, Tensor], facts: Mapping[str, object], say: Callable[[str], None],
+    weights: Mapping[str, Tensor], facts: Mapping[str, object], say: Callable[[str], None], card: ModelCard | None,
 ) -> Path:  # fmt: skip
     """Writes an adapter's files into a folder, each complete or not at all."""
     on_cpu = {n: tensor.detach().cpu() for n, tensor in weights.items() if not n.startswith(f"{PART}/")}
@@ -173,9 +197,7 @@ def _adapter(
     base = {part: model.files.fingerprint(part) for part in trained.folders}
     description = model.files.description(recipe.run.name)
     chosen = recipe.model.adapter
-    of_sets = (one.settings.captions.trigger for one in recipe.data.image_sets() if not one.is_class)
-    triggers = ", ".join(filter(None, dict.fromkeys(of_sets)))
-    chosen = chosen if chosen.trigger else with_values(chosen, {"trigger": triggers})
+    chosen = with_values(chosen, {"trigger": ", ".join(model_card.trigger_words(recipe))})
     entries = header.entries(adapter, chosen, base, description, {"output_name": recipe.run.name, **facts})
     if recipe.model.under:
         entries[files.UNDER_KEY] = json.dumps(under.describe(recipe.model.under))
@@ -187,6 +209,7 @@ def _adapter(
         layouts = ["diffusers"]  # no other program supports the model
     with write_new_or_replace(target) as folder:
         folder.mkdir(parents=True, exist_ok=True)
+        for_diffusers: list[str] = []
 
         def write_layout(layout: Layout) -> None:
             stem = Path(files.DIFFUSERS_NAME).stem if layout == "diffusers" else recipe.run.name
@@ -194,6 +217,8 @@ def _adapter(
                 adapter, folder / f"{stem}{_noise_suffix(trained)}.safetensors", trained.names, layout,
                 metadata=entries, dtype=DTYPES[settings.dtype], seal=seal,
             )  # fmt: skip
+            if layout == "diffusers":
+                for_diffusers.extend(file.name for file in written.files)
             for note in written.notes if len(layouts) == 1 or layout != "diffusers" else ():
                 say(f"{written.files[0].name}: {note}")
 
@@ -206,7 +231,8 @@ def _adapter(
                 if generating not in layouts:
                     say(f"{error.message.removeprefix(f'{folder}{os.sep}')}; that layout was written instead")
                     write_layout(generating)
-        _write_learned_tokens(model, recipe, settings, folder, weights)
+        tokens = _write_learned_tokens(model, recipe, settings, folder, weights)
+        _write_card(card, folder, Export("adapter", adapter_files=for_diffusers, token_files=tokens))
     return target
 
 
@@ -220,14 +246,17 @@ def _noise_suffix(trained: TrainedAdapter) -> str:
 
 def _write_learned_tokens(
     model: TrainableModel, recipe: Recipe, settings: ExportSettings, folder: Path, weights: Mapping[str, Tensor]
-) -> None:
-    """Writes the embeddings of learned tokens into a folder that is being written."""
+) -> list[str]:
+    """Writes the embeddings of learned tokens into a folder that is being written. Returns the files for diffusers,
+    relative to the folder."""
     embeddings = model.family.learned_embeddings(weights) if PART in recipe.model.train else {}
     if embeddings:
         base = {part: model.files.fingerprint(part) for part in model.family.text_parts}
         facts = {"format": "pt", header.BASE: json.dumps(base, sort_keys=True)}
         folder.mkdir(parents=True, exist_ok=True)
-        learned_tokens.write(folder, embeddings, DTYPES[settings.dtype], facts)
+        written = learned_tokens.write(folder, embeddings, DTYPES[settings.dtype], facts)
+        return [str(p.relative_to(folder)) for p in written if p.name in learned_tokens.DIFFUSERS_NAMES]
+    return []
 
 
 def is_made(folder: RunFolder, step: int) -> bool:

@@ -26,9 +26,11 @@ from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.prompts.previews import PreviewPrompts
 from mezzotint.tasks.train import exports, external_start, held_out
 from mezzotint.tasks.train.live_settings import LiveSettings
+from mezzotint.tasks.train.model_card import ModelCard
 from mezzotint.tasks.train.resume import Identity
 from mezzotint.training import requests
 from mezzotint.training.callbacks.base import Callback, Setup, open_callbacks
+from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.checkpoints.background_save import Saves
@@ -206,9 +208,15 @@ class TrainHost(RunHost[Trainer]):
             "name_alone": exports.name_of(self.recipe, trainer, ema, alone=True),
         }
         facts = exports.facts(self.recipe, trainer)
+        loss = next((log.smoothed_loss for log in trainer.callbacks if isinstance(log, MetricsLog)), None)
+        card = ModelCard.of(
+            self.folder, self.recipe, self.model, trainer.progress, loss=loss,
+            held_out=self._losses(trainer), is_average=bool(ema),
+        )  # fmt: skip
         return exports.write(
             self.model, self.recipe, settings, self.folder.exports, whole, facts=facts, say=self.say,
-            free=partial(exports.choose_free_path, self.folder, replaces=self.replaces, say=self.say), **names,
+            free=partial(exports.choose_free_path, self.folder, replaces=self.replaces, say=self.say), card=card,
+            **names,
         )  # fmt: skip
 
 
@@ -232,6 +240,7 @@ def create_callbacks(
             say=line.say,
             warn=host.warn,
             start_step=start_step,
+            is_saving=host.is_saving,
             measures=measures,
             held_out=lambda: held_out.batches(recipe, dataset, caches),
             previews=lambda: PreviewPrompts(recipe, runtime, dataset, caches, model, host.warn),

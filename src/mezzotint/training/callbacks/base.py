@@ -135,8 +135,9 @@ class PreviewRequests:
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What callbacks are created from. recipe: as plain values. line: the live line. start_step: the step at which the
-    run resumes, or 0. measures: whether samples are held out. held_out: gives them, by the name of their set. previews:
-    gives the prompts. decode: latents to pixels. every_callback: filled when all callbacks have been created."""
+    run resumes, or 0. is_saving: whether this process is writing a checkpoint in the background. measures: whether
+    samples are held out. held_out: gives them, by the name of their set. previews: gives the prompts. decode: latents
+    to pixels. every_callback: filled when all callbacks have been created."""
 
     run: RunSettings
     recipe: Mapping[str, Any]
@@ -147,6 +148,7 @@ class Setup:
     say: Callable[[str], None]
     warn: Callable[[str], None]
     start_step: int
+    is_saving: Callable[[], bool]
     measures: bool
     held_out: Callable[[], Mapping[str, Sequence[Batch]]]
     previews: Callable[[], PreviewSource]

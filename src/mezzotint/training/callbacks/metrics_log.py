@@ -87,6 +87,11 @@ class MetricsLog(Callback):
             self._lines.add(line)
         return Action.NOTHING
 
+    @property
+    def smoothed_loss(self) -> float | None:
+        """`loss_avg` of the last step; None before the first."""
+        return self._running_mean.value
+
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
         """Writes numbers that another callback measured after `step` steps. Raises StorageError E1705, once."""
         self._lines.add({"step": step, **values})

@@ -16,6 +16,8 @@ from mezzotint.errors import WeightsError
 
 LIST = "published.json"
 INDEX = "model_index.json"
+CARD = "README.md"
+"""The model card. One that somebody else has written stays."""
 _SIGNS = (INDEX, "unet", "vae", "text_encoder", "tokenizer", "scheduler")
 """Names that indicate a model in a folder, for the check before the export's names are known."""
 
@@ -47,6 +49,8 @@ def publish(export: Path, folder: Path) -> Path:
     export: a complete model folder. Raises WeightsError E1412 as `refuse_others`, StorageError E1701.
     """
     names = sorted((path.name for path in export.iterdir()), key=lambda name: (name == INDEX, name))
+    if CARD not in published_names(folder) and (folder / CARD).exists():
+        names = [name for name in names if name != CARD]
     refuse_others(folder, names)
     with durable.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
