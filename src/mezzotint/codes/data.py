@@ -56,6 +56,14 @@ CODES: dict[str, str] = {
     "It was removed, replaced or truncated, or its disk is gone.",
     "E1251": "A file's content has changed although its size and times are the same.\n"
     "Its key in the cache would be wrong. Run `touch` on it, or delete the data index.",
+    "E1260": "Captions cannot be edited here, or not to this.\n"
+    "Captions are edited in .txt and .caption files next to the images, and in metadata.jsonl, .csv and .parquet; "
+    "links and names that lead out of the folder are refused.",
+    "E1261": "Captions changed since they were shown, so an edit of them was refused.",
+    "E1262": "An edit cannot be undone or redone, because its files changed since.",
+    "E1263": "The journal of edits, .mezzotint/edits in the data folder, is not valid.",
+    "E1264": "A mezzotint.jsonl beside images is not valid.\n"
+    "Each line is one object: file, the name of an image in the same folder, and exclude.",
     "E1280": "A tar shard (data.format=webdataset) cannot be read to its end.\n"
     "It is empty, compressed, damaged or was truncated by a download. Samples are read by their position in the "
     "shard, so nothing after the damage can be trusted: download it again, or remove it.",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from mezzotint import draws
 from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.catalogue import _masking, _probing
-from mezzotint.data.files import caption_cleaning, columns, masks, overrides, remote
+from mezzotint.data.files import caption_cleaning, columns, image_settings, masks, overrides, remote
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Images
 from mezzotint.data.files.listing import is_remote, without_folders
@@ -83,6 +83,8 @@ def sources_of(settings: DataSettings, condition: str = "") -> tuple[Source, ...
             )
         prefix = f"{number}/" if len(sets) > 1 else ""
         source = Source(listing.root, _for_reading(one), listing, prefix, is_class=one.is_class, masks=of_masks)
+        if not is_remote(listing.root):
+            source = replace(source, image_settings=image_settings.read_below(listing.root, listing.names))
         column = one.settings.conditions[condition].column_of(condition) if condition else ""
         sources.append(replace(source, condition=column))
     return tuple(sources)
@@ -139,7 +141,9 @@ def _set_dependencies(source: Source) -> tuple[object, ...]:
         "dropout", "dropout_every", "dropped", "shuffle_tags", "keep_tags", "tag_dropout", "keep_separator",
         "second_separator",
     }  # at each visit  # fmt: skip
+    of_images = source.image_settings.digest if source.image_settings else ""
     return (
+        *((of_images,) if of_images else ()),
         captions.model_dump_json(exclude=changed),
         caption_cleaning.VERSION if captions.clean else 0,
         settings.repeats,
@@ -180,8 +184,9 @@ def make(
     read_samples = format_of(settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, images=images, texts=texts, near=near)):
-            samples.add(_with_mask(_with_trained_captions(item, source), source), source.root, number)
-    samples.notes += _masking.notes(sources)
+            item = _with_image_settings(_with_mask(_with_trained_captions(item, source), source), source)
+            samples.add(item, source.root, number)
+    samples.notes += [*_masking.notes(sources), *_notes_of_image_settings(sources)]
     images.sync()
     texts.write()
     files = _probing.KnownFiles.at(samples.path.texts(), near)
@@ -234,6 +239,22 @@ def _with_mask(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipp
         return item
     mask = source.masks.of(os.path.relpath(item.media, source.root))
     return item if mask is None else replace(item, overrides=(*item.overrides, ("mask", os.fspath(mask))))
+
+
+def _with_image_settings(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
+    """A sample with what the `mezzotint.jsonl` beside its image says."""
+    if not isinstance(item, Sample) or source.image_settings is None or not source.image_settings.of_names:
+        return item
+    settings = source.image_settings.of(os.path.relpath(item.media, source.root))
+    if settings.exclude:
+        return Skipped(item.key, f"excluded in {image_settings.FILE}", is_wanted=True)
+    return item
+
+
+def _notes_of_image_settings(sources: Sequence[Source]) -> Iterator[Noted]:
+    for source in sources:
+        for name in source.image_settings.list_unused() if source.image_settings else ():
+            yield Noted(source.prefix + name, f"named in {image_settings.FILE}, and is no image of this data set")
 
 
 @dataclass(slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import registry
+from mezzotint.data.files.image_settings import FolderSettings
 from mezzotint.data.files.listing import Listing, is_remote
 from mezzotint.data.files.masks import Masks
 from mezzotint.data.files.remembered_texts import RememberedTexts
@@ -37,7 +38,8 @@ class Source:
     for a single one). is_class: whether it has class images. images: storage for images extracted from other files; set
     whenever samples are read. texts: cached content of caption files. masks: of its images, which are not in `listing`.
     near: gives local paths of files on object storage. condition: the column of the condition whose images are read in
-    place of the samples', with the samples' keys; empty for the samples themselves."""
+    place of the samples', with the samples' keys; empty for the samples themselves. image_settings: of single images,
+    in the `mezzotint.jsonl` files of the folder."""
 
     root: Path
     settings: DataSettings
@@ -49,6 +51,7 @@ class Source:
     masks: Masks | None = None
     near: NearFiles | None = None
     condition: str = ""
+    image_settings: FolderSettings | None = None
 
     @property
     def repeats(self) -> float:
@@ -102,8 +105,10 @@ class Format:
     embeddings already, which a cache imports instead of encoding. read_embedding: of a format whose entries name files
     of text embeddings: (path, length, width) → the content of a file; None accepts any length or width; raises
     CacheError with the reason why it cannot be used. own_flips: samples may override the probability of mirroring, so a
-    cache stores several placements of each image. reads_remote: it opens files only by `Source.file`, so they may be on
-    object storage. Facts of a format for recipes are in `settings/formats/NAME.py`.
+    cache stores several placements of each image. captions: where captions are that can be edited
+    (`data/editing`): in metadata files (`tables`), if there are any, or next to the images (`sidecars`). reads_remote:
+    it opens files only by `Source.file`, so they may be on object storage. Facts of a format for recipes are in
+    `settings/formats/NAME.py`.
     """
 
     read_samples: Callable[[Source], Iterator[Item]]
@@ -113,6 +118,7 @@ class Format:
     is_encoded: bool = False
     read_embedding: Callable[[Path, int | None, int | None], EmbeddingFile] | None = None
     own_flips: bool = False
+    captions: tuple[Literal["tables", "sidecars"], ...] = ()
     reads_remote: bool = False
 
     def files_at(self, path: Path, settings: DataSettings) -> Listing:

@@ -14,4 +14,4 @@ def read_samples(source: Source) -> Iterator[Item]:
     return samples(source, word="image")
 
 
-FORMAT = Format(read_samples=read_samples, suffixes=decoding.SUFFIXES | set(SIDECARS))
+FORMAT = Format(read_samples=read_samples, suffixes=decoding.SUFFIXES | set(SIDECARS), captions=("sidecars",))

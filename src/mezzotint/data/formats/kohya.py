@@ -66,4 +66,4 @@ def _no_folder_message(source: Source) -> str:
     )
 
 
-FORMAT = Format(read_samples=read_samples, suffixes=decoding.SUFFIXES | set(SIDECARS))
+FORMAT = Format(read_samples=read_samples, suffixes=decoding.SUFFIXES | set(SIDECARS), captions=("sidecars",))

@@ -19,5 +19,10 @@ def read_samples(source: Source) -> Iterator[Item]:
 
 
 FORMAT = Format(
-    read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, manifests=MANIFESTS, reads_remote=True
+    read_samples=read_samples,
+    suffixes=SUFFIXES,
+    list_files=list_files,
+    manifests=MANIFESTS,
+    captions=("tables",),
+    reads_remote=True,
 )

@@ -57,4 +57,10 @@ def _suffix(name: str) -> str:
     return os.path.splitext(name)[1].lower()
 
 
-FORMAT = Format(read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, manifests=MANIFESTS)
+FORMAT = Format(
+    read_samples=read_samples,
+    suffixes=SUFFIXES,
+    list_files=list_files,
+    manifests=MANIFESTS,
+    captions=("tables", "sidecars"),
+)

@@ -76,7 +76,7 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
         try:
             first = next(lines, "")
             whole = chain((first,), lines) if first else iter(())
-            reader = csv.reader(whole, delimiter=_delimiter(first, columns), strict=True, skipinitialspace=True)
+            reader = csv.reader(whole, delimiter=csv_delimiter(first, columns), strict=True, skipinitialspace=True)
             header = [name.strip() for name in next(reader, [])]
             image, caption = require_columns(path, columns, header)
             mask = header.index(columns.mask) if columns.mask in header else -1
@@ -180,7 +180,8 @@ def _first(values: dict[str, Any], names: Sequence[str]) -> Any:
     return next((values[name] for name in names if values.get(name) is not None), None)
 
 
-def _delimiter(header: str, columns: ColumnNames) -> str:
+def csv_delimiter(header: str, columns: ColumnNames) -> str:
+    """The separator of a table, by its header line: the one that gives an image column, otherwise a comma."""
     for delimiter in (",", ";", "\t"):
         names = {name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])}
         if names & set(columns.images):

@@ -1,0 +1,4 @@
+"""Changes to the captions and image settings of a data folder, in the files that are there: each one a transaction that
+can be undone. No image file is ever written."""
+
+from __future__ import annotations

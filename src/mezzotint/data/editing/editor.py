@@ -1,0 +1,153 @@
+"""Edits one data folder: captions, settings of images, masks. What the page and the command `caption` use."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mezzotint.data.editing.caption_files import (
+    CaptionFiles,
+    Contents,
+    caption_files_of,
+    digest_of,
+    read_content,
+    require_inside,
+)
+from mezzotint.data.editing.journal import Journal
+from mezzotint.data.editing.operations import KEEP, Operation, count_tags
+from mezzotint.data.files import image_settings
+from mezzotint.data.files.image_settings import ImageSettings
+from mezzotint.data.files.masks import ENDING
+from mezzotint.errors import DatasetError
+from mezzotint.settings.counting import format_count
+from mezzotint.settings.sections.data import DataSettings
+
+EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What an operation would do. count: changed captions. digest: of all selected captions as they are now, for
+    `DataEditor.apply`. examples: key, caption before and after, of the first changed ones."""
+
+    count: int
+    digest: str
+    examples: tuple[tuple[str, str, str], ...]
+
+
+class DataEditor:
+    """The editor of a data folder. Every method that changes something is one transaction in the folder's journal.
+
+    Keys are names of images below the folder, as in the catalogue without the number of the set. All methods raise
+    DatasetError E1260 for a key or a caption that cannot be edited, E1261 if what was shown has changed since, E1263
+    for a damaged journal; and StorageError.
+    """
+
+    def __init__(self, root: Path, settings: DataSettings) -> None:
+        self.root = root.resolve()
+        self.settings = settings
+        self.journal = Journal(self.root)
+
+    def captions(self, keys: Sequence[str]) -> dict[str, str | None]:
+        """The captions of images as they are edited; None without one."""
+        return self._files().edit(keys, KEEP).before
+
+    def count_tags(self, keys: Sequence[str]) -> Counter[str]:
+        """In how many captions each tag occurs."""
+        return count_tags(filter(None, self.captions(keys).values()))
+
+    def preview(self, keys: Sequence[str], operation: Operation) -> Preview:
+        """What an operation would change."""
+        edited = self._files().edit(keys, operation)
+        changed = edited.changed()
+        examples = [(key, edited.before[key] or "", edited.after[key] or "") for key in changed[:EXAMPLES]]
+        return Preview(len(changed), digest_of(edited.before), tuple(examples))
+
+    def apply(self, keys: Sequence[str], operation: Operation, *, shown: str | None = None, group: str = "") -> int:
+        """Changes captions and returns the number of changed files. shown: `Preview.digest` of these keys, or
+        `digest_of` the captions that were shown; None does not compare."""
+        with self.journal.lock():
+            edited = self._files().edit(keys, operation)
+            if shown is not None and digest_of(edited.before) != shown:
+                raise DatasetError(
+                    f"{self.root}: captions changed since they were shown, in another window or outside of the editor; "
+                    "nothing was written: reload the page and repeat the change",
+                    code="E1261",
+                )
+            return self._commit(f"{operation.label} ({format_count(len(keys), 'image')})", edited.contents, group)
+
+    def change_settings(
+        self, keys: Sequence[str], change: Callable[[ImageSettings], ImageSettings], *, label: str, group: str = ""
+    ) -> int:
+        """Changes the settings of images in the `mezzotint.jsonl` beside them. Returns the number of changed files.
+        Raises DatasetError E1264 for such a file that is not valid."""
+        by_folder: dict[str, list[str]] = {}
+        for key in keys:
+            require_inside(self.root, _file_of(key))
+            folder, _, name = _file_of(key).rpartition("/")
+            by_folder.setdefault(folder, []).append(name)
+        with self.journal.lock():
+            contents: Contents = {}
+            for folder, names in by_folder.items():
+                file = posixpath.join(folder, image_settings.FILE)
+                before = read_content(self.root, file)
+                text = (before or b"").decode("utf-8", "surrogateescape")
+                present = dict(image_settings.parse(text, self.root / file))
+                changes = {name: change(present.get(name, image_settings.PLAIN)) for name in names}
+                after = image_settings.change_text(text, self.root / file, changes).encode("utf-8", "surrogateescape")
+                if after != (before or b""):
+                    contents[file] = before, after or None
+            return self._commit(f"{label} ({format_count(len(keys), 'image')})", contents, group)
+
+    def exclude(self, keys: Sequence[str], *, exclude: bool = True, group: str = "") -> int:
+        """Excludes images from training, or includes them again."""
+        label = "exclude" if exclude else "include"
+        return self.change_settings(keys, lambda one: replace(one, exclude=exclude), label=label, group=group)
+
+    def settings_of(self, keys: Sequence[str]) -> dict[str, ImageSettings]:
+        """The settings of images."""
+        below = image_settings.read_below(self.root, map(_file_of, keys))
+        return {key: below.of(_file_of(key)) for key in keys}
+
+    def write_mask(self, key: str, png: bytes | None, *, group: str = "") -> int:
+        """Writes the mask of an image beside it, as `NAME-masklabel.png`; None removes it. Returns the number of
+        changed files. png: the content of the file."""
+        require_inside(self.root, _file_of(key))
+        name = f"{os.path.splitext(_file_of(key))[0]}{ENDING}.png"
+        with self.journal.lock():
+            before = read_content(self.root, name)
+            contents: Contents = {} if before == png else {name: (before, png)}
+            return self._commit(f"mask of {key}", contents, group)
+
+    def undo(self, *, group: str = "") -> str:
+        """Undoes the last change and returns what it was; "" if there is none. group: only a change of this group.
+        Raises DatasetError E1262 if a file was changed since by somebody else."""
+        with self.journal.lock():
+            last = self.journal.undoable()
+            done = None if last is None or (group and last.group != group) else self.journal.undo()
+        return "" if done is None else done.label
+
+    def redo(self, *, group: str = "") -> str:
+        """Makes the change that was undone last again, as `undo`."""
+        with self.journal.lock():
+            following = self.journal.redoable()
+            done = None if following is None or (group and following.group != group) else self.journal.redo()
+        return "" if done is None else done.label
+
+    def _files(self) -> CaptionFiles:
+        return caption_files_of(self.root, self.settings)
+
+    def _commit(self, label: str, contents: Contents, group: str) -> int:
+        if contents:
+            self.journal.commit(label, contents, group=group)
+        return len(contents)
+
+
+def _file_of(key: str) -> str:
+    """The image's file of a key: without the number of a further row of a table."""
+    name, sign, number = key.rpartition("#")
+    return name if sign and number.isdecimal() and os.path.splitext(name)[1] else key
