@@ -75,6 +75,13 @@ def test_new_caption_file_is_removed_by_undo(root: Path) -> None:
     assert files_of(root) == before
 
 
+def test_caption_of_the_folder_is_the_start_of_a_new_caption_file(root: Path) -> None:
+    paint(root / "3_sks dog", 1, size=(16, 16))
+    (root / "3_sks dog" / "000.txt").unlink()
+    editor_of(root, format="kohya").apply(["3_sks dog/000.png"], operations.add_tag("red"))
+    assert (root / "3_sks dog" / "000.txt").read_text() == "sks dog, red\n"
+
+
 def test_caption_changed_meanwhile_is_not_overwritten(root: Path) -> None:
     editor, other = editor_of(root), editor_of(root)
     shown = editor.preview(KEYS, operations.put_first("sks"))
@@ -215,11 +222,12 @@ def test_keys_outside_the_folder_are_refused(root: Path, key: str) -> None:
     outside = root.parent / "outside"
     outside.mkdir()
     (root / "linked").symlink_to(outside)
-    for change in (
+    changes: list[Callable[[], int]] = [
         lambda: editor_of(root).apply([key], operations.set_caption("x")),
         lambda: editor_of(root).exclude([key]),
         lambda: editor_of(root).write_mask(key, b"png"),
-    ):
+    ]
+    for change in changes:
         with pytest.raises(DatasetError) as caught:
             change()
         assert caught.value.code == "E1260"

@@ -3,6 +3,7 @@ content of the files after an operation; writes nothing."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,6 @@ from mezzotint.data.editing.table_cells import change_table
 from mezzotint.data.files.listing import Unusable
 from mezzotint.data.formats.base import Format, format_of
 from mezzotint.data.formats.shared.captions import MAX_BYTES, captions_in, is_absent
-from mezzotint.data.formats.shared.folder_repeats import parse_folder_name
 from mezzotint.data.formats.shared.sidecars import SIDECARS
 from mezzotint.data.formats.shared.table_files import is_manifest
 from mezzotint.data.formats.shared.tables import ColumnNames
@@ -165,8 +165,7 @@ class _Sidecars:
         """The caption that an image without a caption file has."""
         if self.settings.captions.source == "either":
             return " ".join(PurePosixPath(key).stem.replace("_", " ").split())
-        parsed = parse_folder_name(key.partition("/")[0]) if self.settings.format == "kohya" else None
-        return parsed.caption if parsed is not None else ""
+        return format_of(self.settings.format).folder_caption(key)
 
 
 def _decode(path: Path, data: bytes) -> str:
@@ -264,8 +263,6 @@ class _Tables:
 
 def digest_of(captions: Mapping[str, str | None]) -> str:
     """A hash of captions, to find out whether they are still those that were shown."""
-    import hashlib
-
     state = hashlib.sha256()
     for key, text in sorted(captions.items()):
         for part in (key, "\1" if text is None else f"\0{text}"):

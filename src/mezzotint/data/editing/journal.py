@@ -44,7 +44,7 @@ _THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class RecordedEdit:
     """A change that was made. label: what it did. group: the same for changes of several folders that belong together.
     at: seconds since 1970. files: names of the changed files below the folder."""
 
@@ -99,18 +99,18 @@ class Journal:
             later.unlink(missing_ok=True)
         return number
 
-    def undo(self) -> Transaction | None:
+    def undo(self) -> RecordedEdit | None:
         """Undoes the last transaction that is applied; None if there is none. Raises DatasetError E1262 if a file was
         changed since, and as `lock`."""
         number, _ = self._state()
         return self._step(number, number - 1) if number else None
 
-    def redo(self) -> Transaction | None:
+    def redo(self) -> RecordedEdit | None:
         """Applies the transaction that was undone last; None if there is none. Raises as `undo`."""
         number, _ = self._state()
         return self._step(number, number + 1) if self._path(number + 1).is_file() else None
 
-    def _step(self, number: int, to: int) -> Transaction:
+    def _step(self, number: int, to: int) -> RecordedEdit:
         record = self._read(max(number, to))
         contents: dict[str, bytes | None] = {}
         changed = []
@@ -126,20 +126,20 @@ class Journal:
                 code="E1262",
             )
         self._move(number, to, contents)
-        return _transaction(max(number, to), record)
+        return _edit_of(max(number, to), record)
 
     # --- without the lock ---
 
-    def undoable(self) -> Transaction | None:
+    def undoable(self) -> RecordedEdit | None:
         """The transaction that `undo` would undo."""
-        return self._transaction_at(self._state()[0])
+        return self._edit_at(self._state()[0])
 
-    def redoable(self) -> Transaction | None:
+    def redoable(self) -> RecordedEdit | None:
         """The transaction that `redo` would apply."""
-        return self._transaction_at(self._state()[0] + 1)
+        return self._edit_at(self._state()[0] + 1)
 
-    def _transaction_at(self, number: int) -> Transaction | None:
-        return _transaction(number, self._read(number)) if number and self._path(number).is_file() else None
+    def _edit_at(self, number: int) -> RecordedEdit | None:
+        return _edit_of(number, self._read(number)) if number and self._path(number).is_file() else None
 
     # --- files ---
 
@@ -317,6 +317,6 @@ def _hash(data: bytes | None) -> str | None:
     return None if data is None else hashlib.sha256(data).hexdigest()
 
 
-def _transaction(number: int, record: Mapping[str, Any]) -> Transaction:
+def _edit_of(number: int, record: Mapping[str, Any]) -> RecordedEdit:
     names = tuple(one["name"] for one in record["files"])
-    return Transaction(number, record["label"], record["group"], float(record["time"]), names)
+    return RecordedEdit(number, record["label"], record["group"], float(record["time"]), names)

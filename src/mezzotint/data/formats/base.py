@@ -106,8 +106,9 @@ class Format:
     of text embeddings: (path, length, width) → the content of a file; None accepts any length or width; raises
     CacheError with the reason why it cannot be used. own_flips: samples may override the probability of mirroring, so a
     cache stores several placements of each image. captions: where captions are that can be edited
-    (`data/editing`): in metadata files (`tables`), if there are any, or next to the images (`sidecars`). reads_remote:
-    it opens files only by `Source.file`, so they may be on object storage. Facts of a format for recipes are in
+    (`data/editing`): in metadata files (`tables`), if there are any, or next to the images (`sidecars`).
+    folder_caption: the caption of an image without a caption file, by its name below the folder. reads_remote: it opens
+    files only by `Source.file`, so they may be on object storage. Facts of a format for recipes are in
     `settings/formats/NAME.py`.
     """
 
@@ -119,6 +120,7 @@ class Format:
     read_embedding: Callable[[Path, int | None, int | None], EmbeddingFile] | None = None
     own_flips: bool = False
     captions: tuple[Literal["tables", "sidecars"], ...] = ()
+    folder_caption: Callable[[str], str] = lambda name: ""
     reads_remote: bool = False
 
     def files_at(self, path: Path, settings: DataSettings) -> Listing:

@@ -66,4 +66,14 @@ def _no_folder_message(source: Source) -> str:
     )
 
 
-FORMAT = Format(read_samples=read_samples, suffixes=decoding.SUFFIXES | set(SIDECARS), captions=("sidecars",))
+def _folder_caption(name: str) -> str:
+    parsed = parse_folder_name(name.partition("/")[0])
+    return parsed.caption if parsed is not None else ""
+
+
+FORMAT = Format(
+    read_samples=read_samples,
+    suffixes=decoding.SUFFIXES | set(SIDECARS),
+    captions=("sidecars",),
+    folder_caption=_folder_caption,
+)
