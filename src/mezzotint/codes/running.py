@@ -131,6 +131,12 @@ CODES: dict[str, str] = {
     "E1949": "The board does not save or start this.\n"
     "A recipe is saved as a new .yaml file below the board's first folder; an imported one must be saved before it is "
     "checked or started. A run that is started from the board writes only below the board's folders.",
+    "E1960": "The queue has no such entry, or the entry's state does not allow the action.\n"
+    "`mezzotint queue list` shows the entries with their states. What waits or runs can be paused, what is paused or "
+    "has failed can be resumed, and what does not run can be removed.",
+    "E1961": "An entry of the queue trains into the same run folder, or has the same name.",
+    "E1962": "A link or a file is in the place of the queue's folder, or of a folder in it.\n"
+    "The queue writes into these folders, and follows no link out of them.",
     "E1970": "The package ImageHash, which finds near duplicates, is not installed.\n"
     "The rest of `mezzotint doctor` works without it.",
 }

@@ -126,17 +126,22 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def resolve_paths(reading: Reading) -> Recipe:
+    """The recipe as `locate_paths` returns it, with sampling settings of the model where nobody wrote any
+    (`with_model_defaults`), and prompt and folder of generated class images. Raises as `locate_paths`."""
+    return _with_class_images(with_model_defaults(locate_paths(reading), reading))
+
+
+def locate_paths(reading: Reading) -> Recipe:
     """The recipe with every path resolved by its field's mark (`settings.base.Located`).
 
     Paths that are not found stay as written, for the task to report; `candidate_paths` lists where they were looked
-    for. Sampling settings that nobody wrote are those of the model (`with_model_defaults`), and generated class images
-    get their prompt and folder. Raises RecipeError E1007 for a path that becomes invalid, such as one in a current
+    for. Raises RecipeError E1007 for a path that becomes invalid, such as one in a current
     folder that is not UTF-8.
     """
     recipe = _with_paths(reading.recipe, reading.path.parent if reading.path else None)
     if problems := list(_unusable_texts(recipe)):
         raise RecipeError(reading.name, problems=reading.add_lines(problems))
-    return _with_class_images(with_model_defaults(recipe, reading))
+    return recipe
 
 
 def with_model_defaults(recipe: Recipe, reading: Reading) -> Recipe:

@@ -42,9 +42,9 @@ from mezzotint.tasks.holding import free_device_memory
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import choices
 from mezzotint.tasks.reading.arguments import parse_with
-from mezzotint.tasks.reading.continuing import folder_of
+from mezzotint.tasks.reading.continuing import folder_of, linked_folders
 from mezzotint.tasks.resolving import length_in_steps
-from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume, run_files
+from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume
 from mezzotint.training.callbacks import wandb_log
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.background_save import ROOM
@@ -111,7 +111,7 @@ def check(
         with checked.collect_problems():  # reads the file of prompts
             previews.captions(checked.recipe, checked.dataset)
         held_out.warn_of_trained(checked.dataset, checked.notes.append)
-    folder = RunFolder(folder_of(reading, checked.recipe), run_files.linked_folders(reading, checked.recipe))
+    folder = RunFolder(folder_of(reading, checked.recipe), linked_folders(reading, checked.recipe))
     _check_run_folder(checked, folder, arguments)
     if checked.memory is not None:
         _check_disk(checked, checked.memory, folder)

@@ -114,6 +114,13 @@ _RANK = (
     Option("--config=FOLDER", "configurations of a model's single file of unusual size"),
     REPLACE,
 )
+_QUEUE = (
+    Option("--queue=FOLDER", "the folder of the queue; queue/ in the current folder without it"),
+    Option("--devices=0,1", "of run: GPUs that train one recipe each at a time, or cpu; without it every GPU"),
+    Option("--wait", "of run: wait for new recipes when none is left, until it is stopped"),
+    Option("--json", "of list: one JSON document instead of the text"),
+    AS, ALLOW, REPLACE,
+)
 _BOARD = (
     Option("--port=N", "port to listen on; a free one without it"),
     Option("--host=ADDRESS", "listen on another address than 127.0.0.1; needs a password"),
@@ -171,6 +178,12 @@ COMMANDS: tuple[Command, ...] = (
         "mezzotint bench recipe.yaml --steps=30 --fast": "adds a row with everything that is faster",
         "mezzotint bench recipe.yaml --stand-in=833": "on synthetic images instead of the recipe's",
     }, options=_BENCH, reads_recipe=True),
+    Command("queue", "train a folder of recipes one after the other, on each device one at a time",
+            "add RECIPE [key=value …] | list | run | pause NAME | resume NAME | move NAME PLACE | remove NAME", {
+        "mezzotint queue add recipe.yaml optim.lr=1e-5 run.name=slow": "takes what `train` takes; checked now, not run",
+        "mezzotint queue run --devices=0,1": "trains what waits; started again, it resumes what ran",
+        "mezzotint queue move slow first": "trains it next; pause and remove take its name, too",
+    }, options=_QUEUE, names=(1, MANY)),
     Command("prove", "show on this machine that a killed run resumes bit-exactly", "RECIPE [key=value …]", {
         "mezzotint prove recipe.yaml": "8 steps without a stop against 8 with a kill between, bit by bit",
         "mezzotint prove recipe.yaml run.deterministic=true": "on a GPU, with kernels that sum in a fixed order",
@@ -248,6 +261,11 @@ COMMANDS: tuple[Command, ...] = (
         "mezzotint migrate mine.yaml --dry-run": "only prints what would change",
         "mezzotint migrate a.yaml b.yaml": "several recipes",
     }, options=(Option("--dry-run", "print the changes and write nothing"),), names=(1, 100)),
+    Command("completion", "print a script that completes commands, options and settings in a shell", "bash|zsh|fish", {
+        "source <(mezzotint completion bash)": "in ~/.bashrc",
+        "source <(mezzotint completion zsh)": "in ~/.zshrc, after compinit",
+        "mezzotint completion fish | source": "in ~/.config/fish/config.fish",
+    }, names=(1, 1)),
     Command("board", "look at data, runs and images in a browser", "[FOLDER …]", {
         "mezzotint board": "prints an address; shows the runs below this folder",
         "mezzotint board runs /data/runs --read-only": "the runs of two folders, without actions",

@@ -32,10 +32,10 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.tokens import PART
 from mezzotint.tasks import description_notes, holding
 from mezzotint.tasks.assemble import family_class, open_files
-from mezzotint.tasks.reading.continuing import folder_of
+from mezzotint.tasks.reading.continuing import folder_of, linked_folders
 from mezzotint.tasks.sample.args import Weights
 from mezzotint.tasks.sample.plan import SampleSource
-from mezzotint.tasks.train import resume, run_files
+from mezzotint.tasks.train import resume
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import Precision
 from mezzotint.weights.files import fingerprint, learned_tokens
@@ -75,7 +75,7 @@ def find_model_source(source: SampleSource) -> ModelSource:
     would start from. Raises CheckpointError for a run without an intact checkpoint, and E1160 for one whose folders are
     links to outside of it."""
     recipe = resolve_paths(source.reading)
-    linked = run_files.linked_folders(source.reading, recipe)
+    linked = linked_folders(source.reading, recipe)
     match source.kind:
         case "model":
             return _of_model(recipe, source)
