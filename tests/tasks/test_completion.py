@@ -78,7 +78,7 @@ def test_settings_and_their_values_are_completed(complete) -> None:  # type: ign
     assert complete("mezzotint train mini opti") == {"optim."}
     assert complete("mezzotint train mini run.half_prec") >= {"run.half_precision="}
     assert "optim.lr=" in complete("mezzotint queue add mini optim.l")
-    assert complete("mezzotint train mini run.half_precision=m") == {"matmuls", "most"}
+    assert complete("mezzotint train mini run.half_precision=m") >= {"matmuls", "most"}
     assert complete("mezzotint train mini data.cache.latents=") >= {"true", "false"}
     assert not complete("mezzotint explain optim.") & {"optim.lr="}
 
