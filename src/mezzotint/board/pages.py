@@ -29,8 +29,12 @@ from mezzotint.board.reading.root_folders import OutsideFolders, RootFolders, in
 from mezzotint.errors import MezzotintError
 from mezzotint.reports import html_pages
 from mezzotint.settings import counting
+from mezzotint.tasks.queue.entries import FOLDER, Queue
 
-PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Generate", "draw")]
+PAGES = [
+    ("/queue", "Queue", "queue"), ("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"),
+    ("/draw", "Generate", "draw"),
+]  # fmt: skip
 """Address, name and key of each page except Runs."""
 
 _BLOCK = 1 << 18
@@ -96,6 +100,11 @@ class Pages:
         """Ends helper processes of the page; runs continue."""
         for end in self.at_close:
             end()
+
+    @cached_property
+    def queue(self) -> Queue:
+        """The queue of the page, in its first folder."""
+        return Queue(self.roots.folders[0] / FOLDER)
 
     # --- Runs ---
 
@@ -227,9 +236,9 @@ class Pages:
         """Server-sent events of a run, or of the list of runs."""
         name = request.query_params.get("run")
         if name is None:
-            return _stream(self._run_list_state)
+            return stream(self._run_list_state)
         path = self.roots.run(name)
-        return _stream(lambda: {**live.marks(path), "started": self.started.is_running(path)})
+        return stream(lambda: {**live.marks(path), "started": self.started.is_running(path)})
 
     async def act(self, request: Request) -> Response:
         """Performs an action on a run: {run, name}."""
@@ -304,7 +313,7 @@ def _blocks(path: Path, first: int, last: int) -> Iterator[bytes]:
             yield block
 
 
-def _stream(look: Any) -> StreamingResponse:
+def stream(look: Any) -> StreamingResponse:
     return StreamingResponse(live.changes(look), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 

@@ -208,7 +208,13 @@ def _write_fish() -> str:
         about, inside = _quote(command.about), f"-n '__mezzotint_in {command.name}'"
         lines.append(f"complete -c mezzotint -n '__mezzotint_at 1' -f -a {command.name} -d {about}")
         for option in command.all_options():
-            takes = "" if not option.takes_value else f" -x -a {_quote(' '.join(option.choices))}" if option.choices else " -r"
+            takes = (
+                ""
+                if not option.takes_value
+                else f" -x -a {_quote(' '.join(option.choices))}"
+                if option.choices
+                else " -r"
+            )
             lines.append(f"complete -c mezzotint {inside} -l {option.name[2:]}{takes} -d {_quote(option.help)}")
         if words := _first_words(command):
             second = f"-n '__mezzotint_in {command.name}; and __mezzotint_at 2'"

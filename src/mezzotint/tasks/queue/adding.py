@@ -30,14 +30,18 @@ def add(queue: Queue, reading: Reading, arguments: Sequence[str], folder: Path) 
     that another entry trains into; WeightsError E1401 for a model that does not exist; StorageError.
     """
     if reading.verb == "cache":
-        raise RecipeError("this command line only encodes, and a queue trains; run it with mezzotint cache", code="E1960")
+        raise RecipeError(
+            "this command line only encodes, and a queue trains; run it with mezzotint cache", code="E1960"
+        )
     problems = list(find_missing_data(reading, folder))
     if problems:
         raise RecipeError(reading.name, problems=reading.add_lines(problems))
     run = Path(os.path.realpath(folder_of(reading, reading.recipe, folder)))
     recipe = _with_absolute_paths(reading, run, folder)
     if recipe.model.weights == "files" and not recipe.model.path.exists():
-        raise WeightsError(f"model.path: {recipe.model.path} does not exist; give a model's folder or file", code="E1401")
+        raise WeightsError(
+            f"model.path: {recipe.model.path} does not exist; give a model's folder or file", code="E1401"
+        )
     text = _text(recipe, [f"mezzotint train {shlex.join(arguments)}", f"in {folder}"])
     with queue.changing():
         entries = queue.entries()

@@ -140,7 +140,7 @@ class Queue:
                 paths = [Path(one.path) for one in found if one.name.endswith(".yaml") and one.name[0] != "."]
         except OSError:
             return []
-        order = {name: place for place, name in enumerate(self._order())}
+        order = {name: place for place, name in enumerate(dict.fromkeys(self._order()))}
         return sorted(paths, key=lambda path: (order.get(path.stem, len(order)), path.name))
 
     def _order(self) -> list[str]:
@@ -186,7 +186,9 @@ class Queue:
 
     def _read_recipe(self, path: Path) -> _Read:
         if not NAME.fullmatch(path.stem) or len(os.fsencode(path.stem)) > LONGEST:
-            return _Read(None, problem="its name is not that of an entry; rename it with letters, digits, '.', '-', '_'")
+            return _Read(
+                None, problem="its name is not that of an entry; rename it with letters, digits, '.', '-', '_'"
+            )
         if path.is_symlink():
             return _Read(None, problem="is a link; put the recipe itself into the queue")
         try:
@@ -222,6 +224,13 @@ class Queue:
     def claim_device(self, device: str) -> Lock | None:
         """The lock of a device of this machine; None while another process holds it."""
         return self._try_lock(self.folder / "locks" / f"{socket.gethostname()}.{device}.device")
+
+    def busy_devices(self) -> list[str]:
+        """The devices of this machine that train an entry."""
+        host = socket.gethostname()
+        locks = sorted((self.folder / "locks").glob("*.device"))
+        held = [path.stem for path in locks if holder_of(path).who == "here"]
+        return [name.removeprefix(f"{host}.") for name in held]
 
     def _try_lock(self, path: Path) -> Lock | None:
         with durable.storage_errors(path):
@@ -281,9 +290,10 @@ class Queue:
             return f"{name} is paused: its training saves after this step and stops"
 
     def resume(self, name: str) -> str:
-        """Lets a paused or failed entry wait again. Returns a sentence about it. Raises RecipeError E1960 for others."""
+        """Lets a paused or failed entry wait again. Returns a sentence about it. Raises RecipeError E1960 for any
+        other."""
         with self.changing():
-            entry = self._require(name, ("paused", "failed"), "resumed")
+            self._require(name, ("paused", "failed"), "resumed")
             with durable.storage_errors(self.state_file(name)):
                 self.state_file(name).unlink(missing_ok=True)
             return f"{name} waits again"
@@ -297,7 +307,9 @@ class Queue:
             index = {"first": 0, "last": len(names)}.get(place)
             if index is None:
                 if not re.fullmatch(r"[1-9][0-9]{0,8}", place):
-                    raise RecipeError(f"the place of an entry is first, last or a number from 1, got {place!r}", code="E1960")
+                    raise RecipeError(
+                        f"the place of an entry is first, last or a number from 1, got {place!r}", code="E1960"
+                    )
                 index = min(int(place) - 1, len(names))
             names.insert(index, name)
             self._write_order(names)
