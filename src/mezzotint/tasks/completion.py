@@ -219,12 +219,12 @@ def _write_fish() -> str:
         if words := _first_words(command):
             second = f"-n '__mezzotint_in {command.name}; and __mezzotint_at 2'"
             lines.append(f"complete -c mezzotint {second} -a {_quote(' '.join(words))}")
-    words = _words()
-    taking = f"__mezzotint_in {words['@TAKING@'].replace('|', ' ')}"
+    lists = _words()
+    taking = f"__mezzotint_in {lists['@TAKING@'].replace('|', ' ')}"
     values = " ".join(f"{path}={value}" for path, each in _values().items() if path[0] != "-" for value in each)
     lines += [
-        f"complete -c mezzotint -n '{taking}; and not __mezzotint_dotted' -a {_quote(words['@SECTIONS@'])}",
-        f"complete -c mezzotint -n '{taking}; and __mezzotint_dotted' -a {_quote(words['@SETTINGS@'] + ' ' + values)}",
+        f"complete -c mezzotint -n '{taking}; and not __mezzotint_dotted' -a {_quote(lists['@SECTIONS@'])}",
+        f"complete -c mezzotint -n '{taking}; and __mezzotint_dotted' -a {_quote(lists['@SETTINGS@'] + ' ' + values)}",
     ]
     return "\n".join(lines) + "\n"
 
