@@ -111,7 +111,7 @@ def test_queue_is_run_in_a_separate_process(board: Board, queue: Queue, monkeypa
     assert board.post("/api/queue/run", {"devices": "0, 1"}) == (200, {"message": "Started"})
     assert board.post("/api/queue/run", {})[0] == 200
     line = ["queue", "run", f"--queue={queue.folder}"]
-    out = queue.folder / "run.txt"
+    out = queue.folder / "queue-run.txt"
     assert calls[0] == ([*line, "--devices=0,1"], queue.folder, queue.base, out)
     assert calls[1] == (line, queue.folder, queue.base, out)
     status, answer = board.post("/api/queue/run", {"devices": "0 --wait"})
@@ -125,7 +125,7 @@ def test_started_queue_is_not_taken_for_a_run(board: Board, queue: Queue) -> Non
     status, answer = board.post("/api/queue/run", {"devices": "cpu"})
     assert status == 200, answer
     until = time.monotonic() + 60
-    while "nothing is waiting" not in (queue.folder / "run.txt").read_text():
+    while "nothing is waiting" not in (queue.folder / "queue-run.txt").read_text():
         assert time.monotonic() < until
         time.sleep(0.1)
     assert board.pages.roots.runs() == []

@@ -16,9 +16,9 @@ from mezzotint.board.pages import Pages, stream
 from mezzotint.board.reading.root_folders import OutsideFolders
 from mezzotint.errors import RecipeError
 from mezzotint.tasks.queue import running
-from mezzotint.tasks.queue.entries import Entry
+from mezzotint.tasks.queue.entries import QueueEntry
 
-_OUTPUT = "run.txt"
+_OUTPUT = "queue-run.txt"
 """What a `queue run` that the page started printed, in the queue's folder."""
 
 _ACTIONS = {
@@ -36,7 +36,7 @@ class QueueRow:
     """A row of the page. run: the name of its run on the page, "" for none. actions: that its state allows. output:
     the file with what its trainings printed, "" for none."""
 
-    entry: Entry
+    entry: QueueEntry
     run: str
     actions: tuple[str, ...]
     output: str
@@ -58,7 +58,7 @@ class QueuePages:
             current_page="queue",
         )  # fmt: skip
 
-    def _row(self, entry: Entry) -> QueueRow:
+    def _row(self, entry: QueueEntry) -> QueueRow:
         name = None if entry.run is None else self.pages.roots.name_of(entry.run)
         try:
             run = name if name is not None and self.pages.roots.run(name) else ""

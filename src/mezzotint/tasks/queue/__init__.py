@@ -1,4 +1,4 @@
 """The command `queue`: a folder of recipes that are trained one after the other, on each device one at a time.
 
-`queue.py` is the command, `entries.py` the folder, `adding.py` writes an entry, `running.py` starts the trainings.
+From outside: `queue`, the command; `entries`, the folder; `running`, which starts the trainings.
 """

@@ -15,14 +15,14 @@ from mezzotint.settings.base import with_values
 from mezzotint.settings.reading.read import Reading, digest_of, locate_paths, read_text
 from mezzotint.settings.reading.writing import as_yaml
 from mezzotint.settings.recipe import Recipe, plain_values
-from mezzotint.tasks.queue.entries import LONGEST, Entry, Queue
+from mezzotint.tasks.queue.entries import LONGEST, Queue, QueueEntry
 from mezzotint.tasks.reading.continuing import folder_of, linked_folders
 from mezzotint.tasks.reading.missing import find_missing_data
 
 _RESUME = ("auto", "latest", "never")
 
 
-def add(queue: Queue, reading: Reading, arguments: Sequence[str], folder: Path) -> Entry:
+def add(queue: Queue, reading: Reading, arguments: Sequence[str], folder: Path) -> QueueEntry:
     """Adds a recipe as the last entry and returns it. arguments: of `mezzotint train`, for the comment. folder: the
     folder that relative run folders start from.
 

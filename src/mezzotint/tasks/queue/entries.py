@@ -52,7 +52,7 @@ _TAIL = 64_000
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class EntryRecord:
     """The file of an entry in `state/`. recipe: the digest of the recipe that it is about."""
 
     state: Literal["paused", "failed", "finished"]
@@ -61,7 +61,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QueueEntry:
     """An entry. run: its run folder. digest: of its recipe; both None if the recipe cannot be read. reason: why it is
     paused, failed or invalid. is_begun: whether its run has started before. is_claimed: whether a `queue run` that is
     alive holds it. step, steps: done and planned, where the run has recorded them."""
@@ -118,11 +118,11 @@ class Queue:
 
     # --- reading ---
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[QueueEntry]:
         """All entries in their order. Raises nothing for what is in them: a damaged one is `invalid`."""
         return [self._entry(path) for path in self._paths()]
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> QueueEntry:
         """The entry with a name. Raises RecipeError E1960 with the nearest one."""
         entries = {entry.name: entry for entry in self.entries()}
         if name not in entries:
@@ -130,7 +130,7 @@ class Queue:
             raise RecipeError(f"{self.folder}: has no entry {name!r}; {hint}", code="E1960")
         return entries[name]
 
-    def find_own(self, name: str) -> Entry | None:
+    def find_own(self, name: str) -> QueueEntry | None:
         """The entry with a name, of which this process holds the lock, as if nobody held it; None if it was removed."""
         return next((self._entry(path, is_own=True) for path in self._paths() if path.stem == name), None)
 
@@ -150,17 +150,17 @@ class Queue:
         except OSError:
             return []
 
-    def _entry(self, path: Path, *, is_own: bool = False) -> Entry:
+    def _entry(self, path: Path, *, is_own: bool = False) -> QueueEntry:
         name = path.stem
         recipe = self._read(path)
         if recipe.run is None:
-            return Entry(name, path, "invalid", reason=recipe.problem)
+            return QueueEntry(name, path, "invalid", reason=recipe.problem)
         recorded, last = self._recorded(name), last_events(recipe.run)
         is_claimed = not is_own and holder_of(self._lock_path(name)).who != "nobody"
         is_held = is_claimed or holder(recipe.run).who != "nobody"
         started = last.get("started", {})
         is_ours = started.get("recipe") in recipe.digests  # and not of an earlier recipe in the same folder
-        entry = Entry(
+        entry = QueueEntry(
             name, path, "waiting", recipe.run, recipe.digests[0], is_begun=is_ours, is_claimed=is_claimed,
             step=_last_step(recipe.run) if started else None, steps=_to_count(started.get("steps")),
         )  # fmt: skip
@@ -203,11 +203,11 @@ class Queue:
         resumed = digest_of(with_values(reading.recipe, {"run.resume": "auto"}))
         return _Read(Path(os.path.realpath(run)), (reading.digest, resumed))
 
-    def _recorded(self, name: str) -> Recorded | None:
+    def _recorded(self, name: str) -> EntryRecord | None:
         """The file of an entry in `state/`; None without one, and for one that is damaged."""
         try:
             values = outside.read_json(self.state_file(name), within=self.folder)
-            recorded = Recorded(**{key: str(values[key]) for key in ("state", "reason", "recipe")})  # type: ignore[arg-type]
+            recorded = EntryRecord(**{key: str(values[key]) for key in ("state", "reason", "recipe")})  # type: ignore[arg-type]
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return recorded if recorded.state in ("paused", "failed", "finished") else None
@@ -258,7 +258,7 @@ class Queue:
 
     # --- changing ---
 
-    def record(self, entry: Entry, state: Literal["paused", "failed", "finished"], reason: str = "") -> None:
+    def record(self, entry: QueueEntry, state: Literal["paused", "failed", "finished"], reason: str = "") -> None:
         """Writes the state of an entry. Raises StorageError."""
         path = self.state_file(entry.name)
         with durable.storage_errors(path):
@@ -331,7 +331,7 @@ class Queue:
                 f", and {entry.run} stays" if entry.run is not None and entry.run.exists() else ""
             )
 
-    def _require(self, name: str, states: tuple[State, ...], action: str) -> Entry:
+    def _require(self, name: str, states: tuple[State, ...], action: str) -> QueueEntry:
         entry = self.entry(name)
         if entry.state not in states:
             hint = "pause it first" if entry.state == "running" else "see `mezzotint queue list`"

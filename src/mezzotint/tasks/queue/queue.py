@@ -14,7 +14,7 @@ from typing import Any
 from mezzotint.errors import RecipeError, did_you_mean, escape_line
 from mezzotint.settings.counting import format_count
 from mezzotint.tasks.queue import adding, running
-from mezzotint.tasks.queue.entries import FOLDER, Entry, Queue
+from mezzotint.tasks.queue.entries import FOLDER, Queue, QueueEntry
 from mezzotint.tasks.reading import arguments as recipe_arguments
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.command_line import CommandLine
@@ -24,7 +24,7 @@ _FAILED = RecipeError.exit_status
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class QueueAction:
     """An action of the command. form: its arguments. names: the least and the largest number of them. options: that it
     takes besides --queue."""
 
@@ -80,7 +80,7 @@ def _list(queue: Queue, line: CommandLine) -> int:
     return 0
 
 
-def as_json(entry: Entry) -> dict[str, Any]:
+def as_json(entry: QueueEntry) -> dict[str, Any]:
     """An entry as JSON, for programs and the page."""
     return {
         "name": entry.name, "state": entry.state, "reason": entry.reason, "step": entry.step, "steps": entry.steps,
@@ -88,7 +88,7 @@ def as_json(entry: Entry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _step(entry: Entry) -> str:
+def _step(entry: QueueEntry) -> str:
     if entry.steps is None:
         return ""
     return f"step {entry.step or 0:,} of {entry.steps:,}"
@@ -120,7 +120,7 @@ def _all_devices() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count())] or [running.CPU]
 
 
-def _describe(queue: Queue, failed: Sequence[Entry]) -> str:
+def _describe(queue: Queue, failed: Sequence[QueueEntry]) -> str:
     if not failed:
         return f"{sum(entry.state == 'finished' for entry in queue.entries())} finished, none failed"
     names = ", ".join(escape_line(entry.name) for entry in failed)
@@ -128,11 +128,11 @@ def _describe(queue: Queue, failed: Sequence[Entry]) -> str:
 
 
 ACTIONS = {
-    "add": Action(_add, "RECIPE [key=value …]", (0, MANY), (AS.name, ALLOW.name)),
-    "list": Action(_list, "[--json]", (0, 0), ("--json",)),
-    "run": Action(_run, "[--devices=0,1] [--wait]", (0, 0), ("--devices", "--wait", ALLOW.name, REPLACE.name)),
-    "pause": Action(functools.partial(_change, "pause"), "NAME", (1, 1)),
-    "resume": Action(functools.partial(_change, "resume"), "NAME", (1, 1)),
-    "move": Action(functools.partial(_change, "move"), "NAME first|last|NUMBER", (2, 2)),
-    "remove": Action(functools.partial(_change, "remove"), "NAME", (1, 1)),
+    "add": QueueAction(_add, "RECIPE [key=value …]", (0, MANY), (AS.name, ALLOW.name)),
+    "list": QueueAction(_list, "[--json]", (0, 0), ("--json",)),
+    "run": QueueAction(_run, "[--devices=0,1] [--wait]", (0, 0), ("--devices", "--wait", ALLOW.name, REPLACE.name)),
+    "pause": QueueAction(functools.partial(_change, "pause"), "NAME", (1, 1)),
+    "resume": QueueAction(functools.partial(_change, "resume"), "NAME", (1, 1)),
+    "move": QueueAction(functools.partial(_change, "move"), "NAME first|last|NUMBER", (2, 2)),
+    "remove": QueueAction(functools.partial(_change, "remove"), "NAME", (1, 1)),
 }

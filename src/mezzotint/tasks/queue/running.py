@@ -21,7 +21,7 @@ from typing import Any, Self
 from mezzotint import durable, outside
 from mezzotint.errors import MezzotintError, RecipeError, Stopped
 from mezzotint.run_folder import Lock
-from mezzotint.tasks.queue.entries import Entry, Queue, last_line
+from mezzotint.tasks.queue.entries import Queue, QueueEntry, last_line
 
 CPU = "cpu"
 LOOK_SECONDS = 0.5
@@ -65,7 +65,7 @@ def visible_devices(device: str, environ: Mapping[str, str]) -> str:
 class Training:
     """A training that runs. locks: of its entry and its device."""
 
-    entry: Entry
+    entry: QueueEntry
     process: subprocess.Popen[bytes]
     locks: tuple[Lock, Lock]
 
@@ -93,7 +93,7 @@ class QueueRun:
     _killed_at: dict[str, int | None] = field(default_factory=dict)
     _before: dict[int, Any] = field(default_factory=dict)
 
-    def run(self) -> list[Entry]:
+    def run(self) -> list[QueueEntry]:
         """Trains until no entry waits and nothing trains, and returns the entries that have failed or are invalid.
         Raises Stopped when a signal ended it, after its trainings have saved and stopped."""
         with self:
@@ -116,23 +116,23 @@ class QueueRun:
             raise Stopped(f"stopped by {name}; start the same command again to resume", signal_number=self.stop_signal)
         return [entry for entry in self.queue.entries() if self._has_failed(entry)]
 
-    def _has_failed(self, entry: Entry) -> bool:
+    def _has_failed(self, entry: QueueEntry) -> bool:
         return entry.state in ("failed", "invalid") or entry.name in self._unrecorded
 
-    def _has_work(self, entries: Sequence[Entry]) -> bool:
+    def _has_work(self, entries: Sequence[QueueEntry]) -> bool:
         """Whether an entry waits, or a training runs that nobody waits for: its `queue run` was killed."""
         return any(self._can_start(entry) or (entry.state == "running" and not entry.is_claimed) for entry in entries)
 
-    def _can_start(self, entry: Entry) -> bool:
+    def _can_start(self, entry: QueueEntry) -> bool:
         return entry.state == "waiting" and entry.name not in self._unrecorded
 
-    def _report(self, entry: Entry) -> None:
+    def _report(self, entry: QueueEntry) -> None:
         """Prints once why an entry cannot be trained."""
         if entry.state == "invalid" and self._reported.get(entry.name) != entry.reason:
             self._reported[entry.name] = entry.reason
             self.say(f"{entry.name}: left out; {entry.path.name} {entry.reason}")
 
-    def _stop_paused(self, entries: Sequence[Entry]) -> None:
+    def _stop_paused(self, entries: Sequence[QueueEntry]) -> None:
         """Asks the trainings of entries that were paused meanwhile to save and stop."""
         paused = {entry.name for entry in entries if entry.state == "running" and entry.reason}
         for training in self._trainings.values():
@@ -142,7 +142,7 @@ class QueueRun:
 
     # --- starting ---
 
-    def _start_next(self, entries: Sequence[Entry]) -> None:
+    def _start_next(self, entries: Sequence[QueueEntry]) -> None:
         """Starts the first entries that wait on the devices that are free."""
         for device in self.devices:
             names = [entry.name for entry in entries if self._can_start(entry)]
@@ -174,7 +174,7 @@ class QueueRun:
             lock.release()
         return None
 
-    def _popen(self, entry: Entry, device: str, *locks: Lock) -> subprocess.Popen[bytes]:
+    def _popen(self, entry: QueueEntry, device: str, *locks: Lock) -> subprocess.Popen[bytes]:
         line = ["train", str(entry.path), *(["run.resume=auto"] if entry.is_begun else []), *self.options]
         output = self.queue.output_file(entry.name)
         with durable.storage_errors(output):
@@ -204,7 +204,7 @@ class QueueRun:
         for lock in training.locks:
             lock.release()
 
-    def _record_end(self, name: str, entry: Entry | None, status: int) -> None:
+    def _record_end(self, name: str, entry: QueueEntry | None, status: int) -> None:
         if entry is None:
             self.say(f"{name}: ended with status {status}, and is not in the queue any more")
         elif status == 0:
@@ -220,7 +220,7 @@ class QueueRun:
         else:
             self._fail(entry, self._reason(name, status))
 
-    def _has_advanced(self, entry: Entry) -> bool:
+    def _has_advanced(self, entry: QueueEntry) -> bool:
         """Whether a killed training is worth another start: its checkpoints have advanced since it was killed last."""
         newest = max((path.name for path in (entry.run or entry.path).glob("checkpoints/step-*")), default=None)
         step = None if newest is None else int(newest.rpartition("-")[2])
@@ -237,11 +237,11 @@ class QueueRun:
         reason = last_line(text.rpartition("\n$ ")[2]) if status <= 128 else f"killed by signal {status - 128}"
         return f"{reason} (status {status})"
 
-    def _fail(self, entry: Entry, reason: str) -> None:
+    def _fail(self, entry: QueueEntry, reason: str) -> None:
         self.say(f"{entry.name}: failed; {reason}")
         self._record(entry, "failed", reason)
 
-    def _record(self, entry: Entry, state: Any, reason: str = "") -> None:
+    def _record(self, entry: QueueEntry, state: Any, reason: str = "") -> None:
         """Writes a state. What cannot be written is printed, and remembered while this process lives."""
         try:
             self.queue.record(entry, state, reason)
