@@ -440,7 +440,8 @@ def test_what_kohya_lacks_is_noted(changes: str, note: str) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("wan-lora-24gb", ["data.path=photos"], "kohya cannot train adapters of wan; it has sd, sdxl, flux, sd3, chroma"),
+        ("wan-lora-24gb", ["data.path=photos"],
+         "kohya cannot train adapters of wan; it has sd, sdxl, flux, sd3, chroma"),
         ("z-image-80gb", ["data.path=photos"], "kohya cannot train all weights of z-image; it has sd, sdxl, flux, sd3"),
         ("sd15", ["data.path=null"], "the recipe has no data set; write data.path=FOLDER"),
         ("sd15", ["data.path=photos", "data.conditions={source: before}", "model.task=edit"],
