@@ -74,7 +74,10 @@ COMMANDS: list[tuple[str, str]] = [
     ("flux_train", "--timestep_sampling=flux_shift --sigmoid_scale=0.5 --loss_type=l1 --ip_noise_gamma=0.1"),
     ("sd3_train", "--train_text_encoder --learning_rate=4e-6 --blocks_to_swap=10 --min_timestep=200"),
     ("train_textual_inversion", "--num_vectors_per_token=4 --use_style_template --multires_noise_iterations=6 "
-     "--multires_noise_discount=0.2 --gradient_accumulation_steps=4"),
+     "--multires_noise_discount=0.2 --gradient_accumulation_steps=4 --lr_scheduler=inverse_sqrt --lr_warmup_steps=10 "
+     "--lr_scheduler_timescale=30"),
+    ("sdxl_train_network", "--lr_scheduler=warmup_stable_decay --lr_decay_steps=0.2 --lr_warmup_steps=20 "
+     "--lr_scheduler_min_lr_ratio=0.1"),
     ("train_textual_inversion", "--use_object_template --enable_wildcard --shuffle_caption --secondary_separator=;;;"),
     ("sdxl_train_textual_inversion", "--weights=fox.safetensors --enable_wildcard --caption_prefix=sks"),
 ]  # fmt: skip
