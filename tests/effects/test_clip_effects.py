@@ -164,7 +164,7 @@ def test_short_clips_are_skipped_or_repeated(feed: Make, listed: Make) -> None:
     assert [0, 0, 1, 1, 2] in seen(feed(path, **SQUARE, clips__frames=5, clips__short="repeat"))
 
 
-# breaks if a clip is not assigned first to its maximum number of frames and then by shape, or a batch mixes sizes
+# breaks if a short clip is left out, or its length is not of the form 4 k + 1
 @pytest.mark.effect("data.clips.short")
 def test_short_clips_are_trimmed(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "short.mp4", "wide.mp4")
@@ -215,6 +215,7 @@ def test_sets_have_their_own_clip_settings(feed: Make, listed: Make) -> None:
     assert sorted(map(len, by_set["2"])) == [9]
 
 
+# breaks if a clip is not assigned first to its maximum number of frames and then by shape, or a batch mixes sizes
 @pytest.mark.effect("data.clips.buckets")
 def test_clip_buckets_are_frames_height_and_width(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4", "wide.mp4", "large.mp4")

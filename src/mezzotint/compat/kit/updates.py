@@ -132,9 +132,10 @@ def _set_length(draft: Draft, name: str, setting: str, flag: str) -> None:
         draft.refuse(flag, "constant has no warm-up, as in the script", remedy, "E1017")
         return
     is_share = value < 1 or text.endswith("%")
-    none: Any = {"warmup": 0, "cooldown": None}[setting]
-    draft.set(f"optim.schedule.{setting}_steps", none if is_share else _in_steps(draft, flag, int(value)), flag)
-    draft.set(f"optim.schedule.{setting}_ratio", (value or none) if is_share else none, flag)
+    values = {"steps": 0 if is_share else _in_steps(draft, flag, int(value)), "ratio": value if is_share else 0.0}
+    for unit, number in values.items():
+        if number or setting == "warmup":
+            draft.set(f"optim.schedule.{setting}_{unit}", number, flag)
 
 
 def _in_steps(draft: Draft, flag: str, count: int) -> int:

@@ -211,7 +211,7 @@ ELSEWHERE = {
     "learning_rate_te", "learning_rate_te1", "learning_rate_te2", "blockwise_fused_optimizers",
     "block_lr", "fused_optimizer_groups", "stop_text_encoder_training", "weighting_scheme", "logit_mean", "logit_std",
     "mode_scale", "timestep_sampling", "discrete_flow_shift", "sigmoid_scale", "model_prediction_type",
-    "training_shift",
+    "training_shift", "apply_t5_attn_mask",
 }  # fmt: skip
 """Options of other scripts than that of `BAREST`: see test_model.py, test_objective.py and test_block_rates.py."""
 
