@@ -260,7 +260,7 @@ def _describe_rule(recipe: Recipe, part: str, steps: int) -> str:
     schedule = o.part_schedule.get(part, o.schedule)
     warmup, end = lr.resolve_span(schedule, steps)
     texts = [f"{rule.label}, learning rate {_describe_rates(recipe, part)}, {schedule.kind}"]
-    if schedule.kind not in ("constant", "piecewise") and end != steps:
+    if schedule.kind not in ("constant", "inverse-sqrt", "piecewise") and end != steps:
         texts.append(f"decay to step {end:,}")
     if warmup:
         short = " (longer than the run: the learning rate stays below its peak)" if warmup >= steps else ""

@@ -16,7 +16,8 @@ from mezzotint.training import lr
 NUMBERS: dict[str, Any] = json.loads((Path(__file__).parent / "formulas.json").read_text("utf-8"))
 _EXTRA = {
     "cosine_with_restarts": ("--lr_scheduler_num_cycles=3",), "polynomial": ("--lr_scheduler_power=2",),
-    "cosine_with_min_lr": ("--lr_scheduler_min_lr_ratio=0.1",),
+    "cosine_with_min_lr": ("--lr_scheduler_min_lr_ratio=0.1",), "inverse_sqrt": ("--lr_scheduler_timescale=20",),
+    "warmup_stable_decay": ("--lr_scheduler_min_lr_ratio=0.1", "--lr_decay_steps=0.3"),
 }  # fmt: skip
 
 
@@ -39,6 +40,17 @@ def test_warmup_in_steps_is_divided_by_processes() -> None:
     translated = translate("train_db", *words, launched=Launched(processes=4))
     assert translated.settings["optim"]["schedule"]["warmup_steps"] == 25
     assert any("100 divided by 4 processes" in str(note) for note in translated.notes)
+
+
+def test_schedules_with_flags_of_their_own() -> None:
+    words = ("--lr_scheduler=warmup_stable_decay", "--lr_decay_steps=100", "--lr_warmup_steps=0.1")
+    translated = translate("train_db", *words, launched=Launched(processes=4)).settings["optim"]["schedule"]
+    assert (translated["cooldown_steps"], translated["warmup_ratio"]) == (25, 0.1)
+    assert settings("train_db", "--lr_scheduler=warmup_stable_decay")["optim.schedule.kind"] == "constant"
+    many = translate("train_db", "--lr_scheduler=inverse_sqrt", launched=Launched(processes=4)).settings
+    assert many["optim"]["schedule"]["timescale_steps"] == 2500
+    assert "optim.schedule.timescale_steps" not in settings("train_db", "--lr_scheduler=inverse_sqrt")
+    assert "no effect with --lr_scheduler=cosine" in notes("train_db", "--lr_scheduler=cosine", "--lr_decay_steps=5")
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

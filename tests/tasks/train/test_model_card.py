@@ -78,7 +78,7 @@ def test_figures_are_those_of_the_run() -> None:
     ).render(Export("model"))
     for row in (
         "| progress | 500 of 1,000 steps, epoch 3 |", "| training loss | 0.1250 (smoothed) at step 500 |",
-        "| held-out loss | 0.2500 at step 500; lowest 0.2000 at step 200 |", "| training time | 1 min 15 s |",
+        "| held-out loss | 0.2500 at step 500; lowest 0.2000 at step 200 |",
         "| data | 1,200 samples; hash of images and captions `d1` |", "| base: denoiser | hash `f1` |",
         "| length | 1,000 steps |", "| device | cpu, 1 process |", "| versions | python 3.11, torch 2.10 |",
     ):  # fmt: skip

@@ -7,7 +7,8 @@ from typing import Any
 from mezzotint.compat.kit.dialect import Row, ignored, mapped, refused, row, waits
 
 # names of awaited features
-WEIGHTS = "loss weights by timestep"
+WEIGHTS = "other loss weights by SNR"
+DENSITY = "other noise levels"
 CONTENT = "content and style timesteps"
 OPTIMIZERS = "Automagic and 8-bit Prodigy"
 PRESERVATION = "output preservation"
@@ -189,8 +190,9 @@ SAMPLES = (
 _TRAIN = (
     row("train.noise_scheduler", "ddpm", "objective.timesteps objective.flow.density",
         "flowmatch for flow-matching models, ddpm for SD and SDXL"),
-    row("train.timestep_type", "sigmoid", "objective.flow.density objective.flow.shift objective.flow.grid",
-        "how σ is drawn; of flowmatch"),
+    row("train.timestep_type", "sigmoid", "objective.flow.density objective.flow.shift objective.flow.grid "
+        "objective.weighting objective.weight_table", "how σ is drawn, and with weighted also loss weights; of "
+        "flowmatch"),
     row("train.content_or_style", "balanced", "objective.timesteps", "only balanced, which prefers no noise level",
         choices=("balanced", "style", "content")),
     row("train.steps", 1000, "run.steps", "updates", above=0),
@@ -240,8 +242,8 @@ _TRAIN = (
     row("train.min_snr_gamma", float, "objective.min_snr_gamma", "min(SNR, γ)/SNR; of ddpm", above=0),
     waits("train.snr_gamma", float, WEIGHTS, "γ/SNR"),
     waits("train.learnable_snr_gos", False, WEIGHTS, "learned weights"),
-    waits("train.linear_timesteps", False, WEIGHTS, "a bell of weights"),
-    waits("train.linear_timesteps2", False, WEIGHTS, "half a bell of weights"),
+    row("train.linear_timesteps", False, "objective.weighting", "bell, with timestep_type: linear"),
+    row("train.linear_timesteps2", False, "objective.weighting", "half-bell, with timestep_type: linear"),
     mapped("train.noise_offset", 0.0, "objective.noise_offset", "constant over each channel", least=0),
     ignored("train.skip_first_sample", False, "previews start at step 0"),
     ignored("train.force_first_sample", False, "previews start at step 0"),

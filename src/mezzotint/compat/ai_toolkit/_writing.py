@@ -185,7 +185,7 @@ def _write_schedule(recipe: Recipe) -> Values:
 def _write_objective(recipe: Recipe, arch: str) -> Values:
     objective, flow = recipe.objective, recipe.objective.flow
     losses = {ours: name for name, ours in _train.LOSS_TYPES.items()}
-    values: Values = {"train.loss_type": losses.get(objective.loss)}
+    values: Values = {"train.loss_type": losses.get(objective.loss), **dict.fromkeys(_train.BELLS)}
     first, last = 0, 999
     if _model.ARCHS[arch] in ("sd", "sdxl"):
         low, high = objective.timesteps
@@ -196,9 +196,13 @@ def _write_objective(recipe: Recipe, arch: str) -> Values:
         density = "sigmoid" if flow.density == "logit-normal" else flow.density
         named = (name for name, one in _train.DENSITIES.items() if one == own)
         near = (name for name, one in _train.DENSITIES.items() if one["density"] == density)
+        kind = next(named, next(near, None))
+        if kind == "linear" and objective.weight_table == _train.TABLE:
+            kind = "weighted"
+        values |= {key: True for key, ours in _train.BELLS.items() if ours == objective.weighting}
         least, most = flow.sigmas
         first, last = round(1000 - 1000 * most), min(999, round(1000 - 1000 * least))
-        values |= {"train.noise_scheduler": "flowmatch", "train.timestep_type": next(named, next(near, None))}
+        values |= {"train.noise_scheduler": "flowmatch", "train.timestep_type": kind}
     return {**values, "train.min_denoising_steps": max(0, first), "train.max_denoising_steps": last}
 
 

@@ -91,7 +91,7 @@ class LatentCache(EntryFolder[LatentLayout]):
         self.content = settings.cache.content
         self.is_imported = data_format.is_encoded
         self.is_drawn = data_format.own_flips or any(_is_drawn(one.settings) for one in settings.image_sets())
-        self.is_drawn |= settings.has_clips and settings.clips.start != "first"
+        self.is_drawn |= settings.has_clips and any(one.settings.clips.draws_start for one in settings.image_sets())
         self.views = settings.cache.crops if self.is_drawn else 1
         draws_sample = self.content == "sample" and not self.is_imported
         self.seeds = (seed if self.is_drawn else 0, seed if draws_sample else 0)
@@ -175,7 +175,8 @@ class LatentCache(EntryFolder[LatentLayout]):
         if catalogue.rate[row] == 0:
             return np.zeros(0)
         key = draws.key(self._seed, "clip-variant", int(catalogue.key_hash[row]), view)
-        times = clip_visits.frame_times(catalogue, row, frames, self._settings.clips, address=key)
+        clips = catalogue.settings_of(row, self._settings).clips
+        times = clip_visits.frame_times(catalogue, row, frames, clips, address=key)
         if still < 0:
             return times
         return times[stills_of_clip(frames, self._settings.clips.images)[still : still + 1]]

@@ -33,7 +33,7 @@ FILE = "README.md"
 SUFFIX = ".md"
 """Added to the name of a file that is exported without a folder."""
 
-_DESCRIBED = ("parameters", "buckets", "batches", "length", "objective", "update", "computing")
+_DESCRIBED = ("parameters", "under", "buckets", "batches", "length", "objective", "update", "computing")
 """Lines of the run's description (`mezzotint.tasks.describe`) that contain no paths."""
 
 _MISSING = object()

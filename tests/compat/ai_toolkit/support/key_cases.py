@@ -32,6 +32,8 @@ BESIDE: dict[str, dict[str, Any]] = {
     "sample.fps": WAN,
     "sample.samples": {"sample.prompts": GONE},
     "train.timestep_type": FLUX,
+    "train.linear_timesteps": FLUX,
+    "train.linear_timesteps2": FLUX,
     "train.text_encoder_lr": {"train.train_text_encoder": True},
     **dict.fromkeys(
         (f"train.optimizer_params.{key}" for key in ("d0", "d_coef", "beta3", "use_bias_correction",
@@ -127,6 +129,10 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
                        "sample.negative_prompt": "", "sample.guidance": 7.0, "sample.size": [512, 512],
                        "sample.solver": "ddpm"}),
     "train.timestep_type": ("linear", {"objective.flow.density": "uniform", "objective.flow.grid": "table"}),
+    "train.linear_timesteps": (True, {
+        "objective.weighting": "bell", "objective.flow.density": "uniform", "objective.flow.grid": "table"}),
+    "train.linear_timesteps2": (True, {
+        "objective.weighting": "half-bell", "objective.flow.density": "uniform", "objective.flow.grid": "table"}),
     "train.steps": (300, {"run.steps": 300}),
     "train.lr": (1e-4, {"optim.lr": 1e-4}),
     "train.unet_lr": (1e-4, {"optim.lr": 1e-4}),

@@ -175,6 +175,10 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
     "lr_warmup_steps": (["--lr_warmup_steps=10%"], {"optim.schedule.warmup_ratio": 0.1}),
     "lr_scheduler_num_cycles": (["--lr_scheduler_num_cycles=3"], {"optim.schedule.cycles": 3}),
     "lr_scheduler_power": (["--lr_scheduler_power=2"], {"optim.schedule.power": 2.0}),
+    "lr_decay_steps": (["--lr_scheduler=warmup_stable_decay", "--lr_decay_steps=10"],
+                       {"optim.schedule.kind": "cosine", "optim.schedule.cooldown_steps": 10}),
+    "lr_scheduler_timescale": (["--lr_scheduler=inverse_sqrt", "--lr_scheduler_timescale=30"],
+                               {"optim.schedule.kind": "inverse-sqrt", "optim.schedule.timescale_steps": 30}),
     "lr_scheduler_min_lr_ratio": (["--lr_scheduler=cosine_with_min_lr", "--lr_scheduler_min_lr_ratio=0.1"],
                                   {"optim.schedule.kind": "cosine", "optim.schedule.floor": 0.1}),
     "gradient_accumulation_steps": (["--gradient_accumulation_steps=4"], {"optim.accumulation": 4}),
@@ -207,7 +211,7 @@ ELSEWHERE = {
     "learning_rate_te", "learning_rate_te1", "learning_rate_te2", "blockwise_fused_optimizers",
     "block_lr", "fused_optimizer_groups", "stop_text_encoder_training", "weighting_scheme", "logit_mean", "logit_std",
     "mode_scale", "timestep_sampling", "discrete_flow_shift", "sigmoid_scale", "model_prediction_type",
-    "training_shift",
+    "training_shift", "apply_t5_attn_mask",
 }  # fmt: skip
 """Options of other scripts than that of `BAREST`: see test_model.py, test_objective.py and test_block_rates.py."""
 
@@ -246,7 +250,7 @@ LINES = Lines(
         (["--optimizer_type=Lion", "--use_8bit_adam"], "--use_8bit_adam"),
         (["--optimizer_args", "momentum=0.9"], "--optimizer_args", "E1016"),
         (["--optimizer_args", "eps=open('x')"], "--optimizer_args", "E1017"),
-        (["--lr_scheduler=inverse_sqrt"], "--lr_scheduler"), (["--lr_scheduler=cosin"], "--lr_scheduler"),
+        (["--lr_scheduler=cosin"], "--lr_scheduler"),
         (["--lr_scheduler=adafactor"], "--lr_scheduler"), (["--lr_scheduler=piecewise_constant"], "--lr_scheduler"),
         (["--lr_warmup_steps=5"], "--lr_warmup_steps"), (["--lr_warmup_steps=x"], "--lr_warmup_steps"),
         (["--lr_scheduler=linear", "--lr_warmup_steps=-1"], "--lr_warmup_steps"),
