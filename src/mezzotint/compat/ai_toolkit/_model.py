@@ -124,6 +124,8 @@ def set_model(process: Keys, arch: Arch) -> None:
         process.set("model.attention", "flash", "train.attention_backend")
     if process["train.bypass_guidance_embedding"] and arch.family == "flux":
         process.refuse_until("FLUX without its guidance embedding", "train.bypass_guidance_embedding")
+    if process.text("model.assistant_lora_path"):
+        process.set("model.under", [{"path": process.text("model.assistant_lora_path")}], "model.assistant_lora_path")
     parts = _set_parts(process, arch)
     if arch.has_adapter:
         _set_adapter(process, arch, parts)

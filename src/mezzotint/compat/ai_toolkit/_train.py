@@ -59,6 +59,8 @@ _WAITING_DENSITIES = ("lognorm_blend", "next_sample", "one_step")
 TABLE = "flex.1-alpha"
 BELLS = {"train.linear_timesteps2": "half-bell", "train.linear_timesteps": "bell"}
 """Keys that weight the loss, the first before the second."""
+PRESERVED = {"diff_output_preservation": "output", "blank_prompt_preservation": "blank"}
+"""Kinds of `objective.preserve`."""
 LOSS_TYPES = {"mse": "mse", "mae": "l1"}
 
 
@@ -206,6 +208,22 @@ def _set_accumulation(process: Keys) -> None:
         process.note(new, "gradients of micro-batches are averaged; ai-toolkit adds them up before it clips")
 
 
+def _set_preservation(process: Keys) -> None:
+    chosen = [name for name in PRESERVED if process[f"train.{name}"]]
+    if len(chosen) > 1:
+        process.refuse(f"train.{chosen[1]}", f"and {chosen[0]} are both on", "leave out one of them", "E1017")
+    if not chosen:
+        return
+    key = f"train.{chosen[0]}"
+    process.set("objective.preserve.kind", PRESERVED[chosen[0]], key)
+    process.set("objective.preserve.weight", process.number(f"{key}_multiplier"), f"{key}_multiplier")
+    if PRESERVED[chosen[0]] == "output":
+        word = process.text(f"{key}_class")
+        if not word:
+            process.refuse(f"{key}_class", "is empty, so nothing replaces the trigger word", "write person", "E1017")
+        process.set("data.captions.class_word", word, f"{key}_class")
+
+
 def set_objective(process: Keys, arch: Arch) -> None:
     """Sets the section `objective`."""
     loss = process.text("train.loss_type")
@@ -216,6 +234,7 @@ def set_objective(process: Keys, arch: Arch) -> None:
     bias = process.text("train.content_or_style")
     if bias != "balanced":
         process.refuse_until(CONTENT, "train.content_or_style", "write balanced")
+    _set_preservation(process)
     scheduler = process.text("train.noise_scheduler")
     if arch.is_flow and scheduler != "flowmatch":
         message = f"is {scheduler}, and {arch.family} is a flow-matching model"

@@ -96,6 +96,7 @@ def _write_model(recipe: Recipe, arch: str) -> Values:
     suffix = "" if model.adapter.is_trained else "_te"
     return {
         "model.arch": arch,
+        "model.assistant_lora_path": str(model.under[0].path) if len(model.under) == 1 else None,
         "model.is_v_pred": model.prediction == "v" or None,
         "train.xformers": model.attention == "xformers" or None,
         "train.train_unet": any(part.startswith("denoiser") for part in trained),
@@ -203,6 +204,12 @@ def _write_objective(recipe: Recipe, arch: str) -> Values:
         least, most = flow.sigmas
         first, last = round(1000 - 1000 * most), min(999, round(1000 - 1000 * least))
         values |= {"train.noise_scheduler": "flowmatch", "train.timestep_type": kind}
+    for name, kind in _train.PRESERVED.items():
+        is_on = objective.preserve.kind == kind
+        values |= {
+            f"train.{name}": is_on or None,
+            f"train.{name}_multiplier": objective.preserve.weight if is_on else None,
+        }
     return {**values, "train.min_denoising_steps": max(0, first), "train.max_denoising_steps": last}
 
 
