@@ -32,8 +32,8 @@ MODEL = (
     waits("model.refiner_name_or_path", str, "a refiner in previews", "SDXL's refiner"),
     of("model.refiner_start_at", 0.5, "refiner_name_or_path"),
     waits("model.lora_path", str, "adapters merged before the training", "`mezzotint merge` does it beforehand"),
-    row("model.assistant_lora_path", str, "model.under", "a file, or a folder with one: an adapter that is active while "
-        "training, and not in previews"),
+    row("model.assistant_lora_path", str, "model.under", "a file, or a folder with one: an adapter that is active "
+        "while training, and not in previews"),
     waits("model.inference_lora_path", str, ASSISTANTS, "an adapter that is active in previews"),
     waits("model.unconditional_lora_path", str, ASSISTANTS, "an adapter for the unconditional half"),
     waits("model.latent_space_version", str, "other latent spaces", "of another autoencoder"),
