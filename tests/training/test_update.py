@@ -77,7 +77,7 @@ def test_ema_follows_masters_and_swaps_in_and_out(device: str) -> None:
         apply(update)
         expected = {name: 0.9 * e + 0.1 * update.masters[name] for name, e in expected.items()}
     raw = {name: p.detach().clone() for name, p in trained.items()}
-    with update.swap_in_ema():
+    with update.swap_in(update.ema.weights):
         for name, p in trained.items():
             torch.testing.assert_close(p.detach(), expected[name], rtol=1e-5, atol=1e-6)
     assert all(torch.equal(raw[name], p) for name, p in trained.items())

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint import draws
-from mezzotint.adapters.dropout import AddressedDropout, DropoutDraws
+from mezzotint.adapters.dropout import AddressedDropout, AddressedMask, DropoutDraws
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule, Kind, row_lengths
 from mezzotint.diffusion import noise
 from mezzotint.errors import WeightsError
+from mezzotint.settings.sections.adapter import AdapterSettings
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -122,12 +123,20 @@ def attach(network: nn.Module, shape: AdapterShape) -> None:
         parameter.data = parameter.data.float()
 
 
-def set_dropout(network: nn.Module, chance: float, addresses: DropoutDraws) -> None:
-    """Adds dropout before the first factor of every adapter of a network. chance: in (0, 1)."""
+def set_dropout(network: nn.Module, settings: AdapterSettings, addresses: DropoutDraws) -> None:
+    """Adds the dropouts of the settings to every adapter of a network: before the first factor, of ranks between the
+    factors, of the result."""
     for name, module in list(network.named_modules()):
-        if name.endswith(".lora_dropout"):
-            path = _file_path(name.removesuffix(".lora_dropout"), network)
-            cast(nn.ModuleDict, module)[_NAME] = AddressedDropout(chance, path, addresses)
+        path, _, leaf = name.rpartition(".")
+        path = _file_path(path, network)
+        if leaf == "lora_dropout" and settings.dropout:
+            cast(nn.ModuleDict, module)[_NAME] = AddressedDropout(settings.dropout, path, addresses)
+        if leaf == "lora_A" and (chance := settings.rank_dropout):
+            mask = AddressedMask(chance, 1.0 / (1.0 - chance), f"{path} ranks", addresses, by_channel=True)
+            cast(nn.ModuleDict, module)[_NAME].register_forward_hook(mask)
+        if leaf == "lora_B" and settings.module_dropout:
+            mask = AddressedMask(settings.module_dropout, 1.0, f"{path} module", addresses, by_channel=False)
+            cast(nn.ModuleDict, module)[_NAME].register_forward_hook(mask)
 
 
 def adapter_parameters(network: nn.Module) -> list[Trained]:

@@ -81,6 +81,11 @@ class TrainedAdapter:
         """The layers that get an adapter, as `part/layer`."""
         return tuple(f"{part}/{path}" for part, shape in self.shapes.items() for path in shape.layers)
 
+    def rate_factors(self, parameters: Iterable[str]) -> dict[str, float]:
+        """Factors of the learning rates of parameters, by name, where they are not 1 (`model.adapter.b_lr_ratio`)."""
+        ratio = self.settings.b_lr_ratio
+        return {name: ratio for name in parameters if name.endswith(".lora_up.weight")} if ratio != 1.0 else {}
+
     def leave_out(self, layers: Collection[str]) -> None:
         """Gives these layers, as `part/layer`, no adapter; before `put_on`, not with a file."""
         assert self.initial is None or not layers
@@ -97,8 +102,7 @@ class TrainedAdapter:
         for part, shape in self.shapes.items():
             network, component = parts[part], self.folders[part]
             networks.attach(network, shape)
-            if self.settings.dropout:
-                networks.set_dropout(network, self.settings.dropout, self.dropout)
+            networks.set_dropout(network, self.settings, self.dropout)
             if values and self.initial is not None:
                 networks.load(network, self.initial.of(component))
             elif values:
@@ -115,7 +119,7 @@ class TrainedAdapter:
     @contextmanager
     def address_dropout(self, seed: int, step: int, positions: Tensor, device: torch.device) -> Iterator[None]:
         """Context in which dropout draws for these samples. positions: (B,) int64, in the step's global batch."""
-        if not self.settings.dropout:
+        if not (self.settings.dropout or self.settings.rank_dropout or self.settings.module_dropout):
             yield
             return
         addresses = draws.keys(seed, "adapter dropout", step, positions.numpy())
@@ -300,6 +304,11 @@ def _shapes_of(initial: Adapter, model: ModelSettings, folders: Mapping[str, str
             code="E1440",
         )
     method = _method_of(initial, model.adapter.path)
+    if unfit := model.adapter.unfit_for(method):
+        raise WeightsError(
+            f"model.adapter.path: {model.adapter.path} is of kind {method}, which has no {unfit}; leave it out",
+            code="E1440",
+        )
     if model.adapter.kind not in ("none", method):
         raise WeightsError(
             f"model.adapter.path: {model.adapter.path} is of kind {method}, but model.adapter.kind is "

@@ -7,9 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat
 
-from mezzotint.settings.base import FREE, NEVER, InputPath, Section, as_list
+from mezzotint.settings.base import ALLOW, FREE, NEVER, InputPath, Section, as_list
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+_OF_PLAIN_LORA = ("rank_dropout", "module_dropout")
+_OF_LORA = ("dropout", "rank_dropout", "module_dropout", "b_lr_ratio", "init")
 _OF_LOKR = ("factor", "decompose_both")
 _OF_FILES = ("rank", "alpha", "targets", "rank_pattern", "alpha_pattern", "init", *_OF_LOKR)
 
@@ -55,6 +57,18 @@ class AdapterSettings(Section):
     """The dropout probability of an adapter's inputs; for `lora`, `rslora` and `dora`. Drawn by address, so it is the
     same after an interruption and with any number of processes."""
 
+    rank_dropout: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], NEVER] = 0.0
+    """The probability that a sample does not use one of the `rank` inner dimensions of a layer; the others count for
+    more (kohya's `rank_dropout`). For `lora` and `rslora`; drawn by address."""
+
+    module_dropout: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], NEVER] = 0.0
+    """The probability that a layer has no adapter for a sample (kohya's `module_dropout`, which draws once for a whole
+    batch). For `lora` and `rslora`; drawn by address."""
+
+    b_lr_ratio: Annotated[PositiveFloat, ALLOW] = 1.0
+    """The learning rate of the second factor, B or up, as a multiple of the first factor's, which has `optim.lr`: LoRA+
+    (arXiv:2402.12354). 16 is usual, with a lower `optim.lr`. For `lora`, `rslora` and `dora`."""
+
     init: Annotated[Literal["kaiming", "gaussian", "pissa"], NEVER] = "kaiming"
     """The initial values. One factor is 0, so the model is unchanged at first; the other is uniform in ±1/√(inputs)
     (`kaiming`: peft, kohya) or normal with standard deviation 1/rank (`gaussian`: diffusers' scripts). `pissa` starts
@@ -79,6 +93,12 @@ class AdapterSettings(Section):
         """Whether an adapter is trained."""
         return self.kind != "none" or self.path is not None
 
+    def unfit_for(self, kind: str) -> str:
+        """The first setting that adapters of this kind do not have, "" if there is none."""
+        names = {"dora": _OF_PLAIN_LORA, "loha": _OF_LORA, "lokr": _OF_LORA}.get(kind, ())
+        plain = type(self).model_construct()
+        return next((name for name in names if getattr(self, name) != getattr(plain, name)), "")
+
     def contradictions(self) -> Iterator[str]:
         plain = type(self).model_construct()
         changed = [name for name in type(self).model_fields if getattr(self, name) != getattr(plain, name)]
@@ -89,8 +109,9 @@ class AdapterSettings(Section):
                 f"model.adapter.{names[0]} and model.adapter.path are both set, but layers, ranks, alphas and factors "
                 "come from the file; leave one of them out, or `mezzotint resize` the file first"
             )
-        if self.kind in ("loha", "lokr") and (names := [name for name in changed if name in ("dropout", "init")]):
-            yield f"model.adapter.{names[0]} is for lora, rslora and dora, not for {self.kind}; leave it out"
+        if name := self.unfit_for(self.kind):
+            kinds = "lora and rslora" if name in _OF_PLAIN_LORA else "lora, rslora and dora"
+            yield f"model.adapter.{name} is for {kinds}, not for {self.kind}; leave it out"
         if self.kind != "lokr" and self.path is None and (names := [name for name in changed if name in _OF_LOKR]):
             yield f"model.adapter.{names[0]} is for lokr; leave it out with {self.kind}"
         if self.factor == 0:
