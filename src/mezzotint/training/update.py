@@ -358,7 +358,7 @@ def evaluation_weights_of(tensors: Mapping[str, Tensor], settings: OptimSettings
     weights = dict(masters)
     for part in dict.fromkeys(name.split("/")[0] for name in masters):
         optimizer = settings.part_optimizer.get(part, settings.optimizer)
-        if optimizer.has_evaluation_weights:
+        if optimizer.may_have_evaluation_weights:
             of_part = _InFloat32(_of_part(part, masters))
             step = _open_step(optimizer, of_part, tensors["opt.applied"])
             step.load(tensors, of_part)

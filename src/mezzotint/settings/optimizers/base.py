@@ -97,6 +97,11 @@ class Optimizer(Section):
         """A copy with other names in `no_decay_patterns`."""
         return self.model_validate(self.model_dump() | {"no_decay": tuple(names)})
 
+    @property
+    def may_have_evaluation_weights(self) -> bool:
+        """The same, before the class is imported: true where that is not known."""
+        return self.has_evaluation_weights
+
     def contradictions_of_run(self, weight_dtype: str) -> Iterator[str]:
         """What a run cannot do with it, and what to write instead. weight_dtype: `run.weight_dtype`."""
         yield from ()

@@ -12,6 +12,9 @@ from pydantic import Field, NonNegativeFloat
 from mezzotint.settings.base import ALLOW, NEVER
 from mezzotint.settings.optimizers.base import KIND, NoDecay, Optimizer
 
+TRUSTED = ("torch", "bitsandbytes", "pytorch_optimizer")
+"""Packages that may be imported for an optimizer's class without `--allow-package`."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClassFacts:
@@ -29,6 +32,7 @@ class ClassFacts:
 
 
 KNOWN: Mapping[str, ClassFacts] = {
+    "schedulefree.SGD*": ClassFacts("the weights z", averages=True),
     "schedulefree.*": ClassFacts("the weights z and a second moment", averages=True),
     "pytorch_optimizer.ScheduleFree*": ClassFacts("the weights z and a second moment", averages=True),
     "prodigyplus.ProdigyPlusScheduleFree": ClassFacts(
@@ -84,6 +88,11 @@ class Library(Optimizer):
     @property
     def has_evaluation_weights(self) -> bool:
         return self.facts.averages and bool(self.options.get("use_schedulefree", True))
+
+    @property
+    def may_have_evaluation_weights(self) -> bool:
+        is_known = any(fnmatchcase(self.class_name, pattern) for pattern in KNOWN)
+        return self.has_evaluation_weights if is_known else self.class_name.partition(".")[0] not in TRUSTED
 
     @property
     def state_text(self) -> str:

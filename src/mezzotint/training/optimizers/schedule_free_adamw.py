@@ -78,6 +78,9 @@ class ScheduleFreeAdamWStep(OptimizerStep):
     def working_bytes(self, sizes: Sequence[int]) -> int:
         return 4 * sum(sizes)
 
+    def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
+        return super().state_bytes(masters) + self._highest_rate.nbytes + self._sum.nbytes
+
     def tensors(self) -> dict[str, Tensor]:
         totals = {"highest_rate": self._highest_rate, "weight_sum": self._sum}
         return super().tensors() | {f"opt.{name}/{self._part}": total for name, total in totals.items()}
