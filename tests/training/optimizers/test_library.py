@@ -73,7 +73,7 @@ OF_SEVERAL_SHAPES = {"denoiser/a.weight": (40, 36), "denoiser/a.bias": (6,), "de
 def test_class_with_train_and_eval_has_evaluation_weights() -> None:
     optimizer = library("support.averaging.Averaging")
     resumed_after_three(optimizer)
-    trained, means = parameters(), {name: 0.0 for name in parameters()}
+    trained, means = parameters(), dict.fromkeys(parameters(), 0.0)
     update = update_of(optimizer, trained)
     assert all(torch.equal(weight, trained[name]) for name, weight in update.evaluation_weights().items())
     for seed in range(3):
