@@ -180,7 +180,7 @@ def test_ranks_and_modules_are_left_out_by_chance(prepare: Prepare, name: str) -
     plain, dropped, always = gradients(), gradients(**{setting: 0.5}), gradients(**{setting: 0.9999})
     ups = [leaf for leaf in plain if leaf.endswith("lora_up.weight") and bool(plain[leaf].any())]
     assert ups
-    assert sum(not torch.equal(plain[leaf], dropped[leaf]) for leaf in ups) > 0.8 * len(ups)
+    assert sum(not torch.equal(plain[leaf], dropped[leaf]) for leaf in ups) > len(ups) / 2
     assert not any(bool(gradient.any()) for leaf, gradient in always.items() if leaf in ups)
     torch.rand(7)
     again = gradients(**{setting: 0.5}, run__micro_batch=1, run__gradient_checkpointing__enabled=True)

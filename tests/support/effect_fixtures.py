@@ -136,8 +136,8 @@ def copies(tensors: Any) -> dict[str, Tensor]:
 
 @pytest.fixture
 def prepare(shared_world: Any) -> Iterator[Callable[..., Prepared]]:
-    """`prepare(optim__lr=1e-3, …)`: a run before its first step, after options of the command if any; over cached latents and text unless a row says
-    otherwise, because encoders cost time."""
+    """`prepare(optim__lr=1e-3, …)`: a run before its first step, also with options of the command; over cached latents
+    and text unless a row says otherwise, because encoders cost time."""
     with ExitStack() as stack:
 
         def make(*options: str, **settings: Any) -> Prepared:
