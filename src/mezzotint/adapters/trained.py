@@ -63,11 +63,15 @@ class TrainedAdapter:
             return cls(settings, names, folders, _shapes_of(initial, model, folders), initial)
         layers = _layers(settings.targets, names, folders, model_files.spec.layers)
         _require_use(settings, layers, folders, names)
+        if settings.kind == "oft":
+            _require_matrices(layers, folders, names)
         return cls(settings, names, folders, {part: _shape(settings, part, layers[part]) for part in folders})
 
     def __str__(self) -> str:
         shape = next(iter(self.shapes.values()))
         ranks = sorted({shape.ranks.get(path, shape.rank) for shape in self.shapes.values() for path in shape.layers})
+        if shape.method == "oft":
+            return f"oft in blocks of {ranks[0]}"
         rank = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
         return f"{shape.method} of {rank}"
 
@@ -270,12 +274,25 @@ def _require_use(
                 )
 
 
+def _require_matrices(layers: Mapping[str, Sequence[str]], folders: Mapping[str, str], names: LayerNames) -> None:
+    """Raises WeightsError E1437 for a convolution of several pixels, whose inputs overlap and have no one rotation."""
+    for part, paths in layers.items():
+        for path in paths:
+            kernel = names.weights[LayerName(folders[part], path)][2:]
+            if any(side > 1 for side in kernel):
+                raise WeightsError(
+                    f"model.adapter.targets: {part}/{path} is a convolution of {'×'.join(map(str, kernel))}, and "
+                    "model.adapter.kind=oft is for linear layers; write attention+mlp or all-linear",
+                    code="E1437",
+                )
+
+
 def _shape(settings: AdapterSettings, part: str, layers: Sequence[str]) -> AdapterShape:
     assert settings.kind != "none"
     return AdapterShape(
         settings.kind,
         layers,
-        settings.rank,
+        settings.block_size if settings.kind == "oft" else settings.rank,
         settings.alpha,
         {path: rank for path in layers if (rank := _last_match(settings.rank_pattern, part, path)) is not None},
         {path: alpha for path in layers if (alpha := _last_match(settings.alpha_pattern, part, path)) is not None},

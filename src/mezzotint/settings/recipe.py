@@ -238,6 +238,11 @@ class Recipe(Section):
                 f"of run.frozen_dtype={self.run.frozen_dtype}; set another model.adapter.init, or "
                 "run.frozen_dtype=same"
             )
+        if self.model.adapter.kind == "oft" and export.adapter in ("kohya", "comfy"):
+            yield (
+                f"run.export.adapter={export.adapter} has no OFT that rotates the inputs of layers; leave it out, or "
+                "set run.export.adapter=diffusers, which has peft's names"
+            )
         if self._partly_frozen and self.model.adapter.path is not None:
             yield (
                 f"optim.part_lr has a rate of 0 for layers of {self._partly_frozen[0]}, which then get no adapter, and "
