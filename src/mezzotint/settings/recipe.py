@@ -238,7 +238,7 @@ class Recipe(Section):
                 f"of run.frozen_dtype={self.run.frozen_dtype}; set another model.adapter.init, or "
                 "run.frozen_dtype=same"
             )
-        if self.model.adapter.kind == "oft" and export.adapter in ("kohya", "comfy"):
+        if self.model.adapter.kind == "oft" and export.adapter not in ("auto", "both", "diffusers"):
             yield (
                 f"run.export.adapter={export.adapter} has no OFT that rotates the inputs of layers; leave it out, or "
                 "set run.export.adapter=diffusers, which has peft's names"

@@ -28,8 +28,7 @@ class ScheduleFreeAdamW(Optimizer):
     no_decay: NoDecay = ()
 
     warmup_steps: Annotated[NonNegativeInt, ALLOW] = 0
-    """Steps over which the rate rises linearly; the first step has 1/warmup_steps of it. Steps that are skipped do not
-    count."""
+    """Steps over which the rate rises linearly; with N of them the first has 1/N of it. Skipped steps do not count."""
 
     r: Annotated[NonNegativeFloat, ALLOW] = 0.0
     """The weight of step t in the average is t^r · rate^weight_lr_power; above 0, later steps weigh more."""

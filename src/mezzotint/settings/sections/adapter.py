@@ -72,8 +72,8 @@ class AdapterSettings(Section):
     batch). For `lora` and `rslora`; drawn by address."""
 
     b_lr_ratio: Annotated[PositiveFloat, ALLOW] = 1.0
-    """The learning rate of the second factor, B or up, as a multiple of the first factor's, which has `optim.lr`: LoRA+
-    (arXiv:2402.12354). 16 is usual, with a lower `optim.lr`. For `lora`, `rslora` and `dora`."""
+    """LoRA+ (arXiv:2402.12354): the rate of the second factor, B or up, over the rate of the first, which is
+    `optim.lr`. 16 is usual, with a lower `optim.lr`. For `lora`, `rslora` and `dora`."""
 
     init: Annotated[Literal["kaiming", "gaussian", "pissa"], NEVER] = "kaiming"
     """The initial values. One factor is 0, so the model is unchanged at first; the other is uniform in ±1/√(inputs)
