@@ -102,6 +102,8 @@ def test_schedules_have_no_effect_on_averages_of_weights() -> None:
 )  # fmt: skip
 def test_fused_updates_clip_by_tensor(script: str, word: str) -> None:
     assert changed(script, word) == {"optim.clip.scope": "tensor"}
+    rounds = "rounds weights in bf16 at random" in notes(script, word, "--full_bf16", "--mixed_precision=bf16")
+    assert rounds == (word == "--fused_backward_pass")
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

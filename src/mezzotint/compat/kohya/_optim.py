@@ -69,6 +69,12 @@ def set_update(draft: Draft, script: Script) -> None:
     fused = ("fused_backward_pass", "blockwise_fused_optimizers", "fused_optimizer_groups")
     flags = [flag for flag in fused if draft.values[flag] and has_option(script, flag)]
     draft.set("optim.clip.scope", "tensor" if flags else "all", *flags or ["max_grad_norm"])
+    if "fused_backward_pass" in flags and draft.values.get("full_bf16"):
+        text = (
+            "the script rounds weights in bf16 at random, and here they are rounded to the nearest; for that, write "
+            "optim.optimizer={kind: adafactor} and optim.stochastic_rounding=true before the --"
+        )
+        draft.note("fused_backward_pass", text)
     for flag in flags:
         draft.note(flag, "gradients are clipped by tensor, as in the script; optim.in_backward saves their memory")
 
