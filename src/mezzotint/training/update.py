@@ -289,9 +289,10 @@ class Update:
                     scale = loss_scale / coefficients[self._parts.index(group.part)]
                 case "tensor":
                     torch._foreach_mul_(grads, [coefficients[self._index[name]] for name in names])
-        masters = [self._masters[name].to(grads[0].dtype) for name in names]
+        rounds = self._settings.stochastic_rounding
+        masters = [self._masters[name].float() if rounds else self._masters[name] for name in names]
         self._steps[group.part].step(StepInputs(names, masters, grads, lr, group.weight_decay, scale, found_inf))
-        if self._settings.stochastic_rounding:
+        if rounds:
             self._round_at_random(names, masters)
 
     def _round_at_random(self, names: Sequence[str], values: Sequence[Tensor]) -> None:
