@@ -117,13 +117,15 @@ def test_class_images_get_the_prediction_of_the_base_as_target(prepare: Prepare,
     assert float(losses[~batch.is_class].min()) > 0.1
 
 
-@pytest.mark.parametrize("kind", ["lora", "rslora", "dora", "loha", "lokr"])
+@pytest.mark.parametrize("kind", ["lora", "rslora", "dora", "loha", "lokr", "oft"])
 def test_switched_off_adapter_gives_the_base_bit_for_bit(prepare: Prepare, kind: str) -> None:
     words = OUTPUT | {
         "model__adapter__kind": kind,
         "model__train": "[denoiser, text_encoder]",
         "data__cache__text": False,
     }
+    if kind == "oft":
+        del words["model__adapter__rank"]
     words |= {"model__adapter__dropout": 0.3} if kind in ("lora", "rslora", "dora") else {}
     ready, base = prepare(**words), base_of(prepare)
     step = ready.step()

@@ -240,6 +240,8 @@ EVERYDREAM: dict[str, Any] = {
     ("precision", "sections"),
     [
         ("fp32", {}),
+        ("fp32", {"optim": {"optimizer": {"kind": "schedule-free-adamw", "warmup_steps": 9}}}),
+        ("bf16", {"optim": {"stochastic_rounding": True}, "run": {"weight_dtype": "pure"}}),
         *(pytest.param(small, {}, marks=pytest.mark.slow) for small in ("bf16", "fp16")),
         *(pytest.param(precision, EVERYDREAM, marks=pytest.mark.slow) for precision in ("fp32", "bf16", "fp16")),
     ],

@@ -140,7 +140,7 @@ class _Change(nn.Module):
         module = AdapterModule(
             self._module.kind, tensors, self._module.alpha, self._module.rank_stabilized, self._module.rows
         )
-        if not module.is_dora:
+        if not module.needs_weight:
             return module.difference(self._shape) * self._strength
         weight: Tensor = layer.weight.float()
         return module.merge_into(weight, self._strength) - weight

@@ -427,6 +427,8 @@ def _open_update(
         separate_masters=precision.separate_masters and not runtime.holds_masters,
         gradients=None if runtime.holds_masters else precision.gradients,
         rate_keys=rates.find_keys(rates.names_to_match(trained, adapter.shapes if adapter else ()), optim),
+        rate_factors=adapter.rate_factors(trained) if adapter else {},
+        seed=resolved.recipe.run.seed,
         **hooks,
     )
 

@@ -244,6 +244,8 @@ def _update_line(recipe: Recipe, steps: int) -> str:
     ]
     if o.clip.norm is not None:
         parts.append(f"gradient norm clipped at {o.clip.norm:g} ({o.clip.scope})")
+    if o.stochastic_rounding:
+        parts.append("stochastic rounding")
     if o.ema.rule != "none":
         start = f" from {o.ema.start}" if o.ema.start is not None else ""
         parts.append(f"EMA {o.ema.rule} {resolve(recipe, steps).ema_decay:g}{start}")
@@ -278,6 +280,8 @@ def _describe_rates(recipe: Recipe, part: str) -> str:
         f"{rate * factor:g} for {format_names(keys, 4)}" if rate else f"frozen: {format_names(keys, 4)}"
         for rate, keys in keys_by_rate.items()
     ]
+    if (ratio := recipe.model.adapter.b_lr_ratio) != 1:
+        texts.append(f"times {ratio:g} for the second factors of the adapter")
     base = f"{o.rate_of(part) * factor:g}"
     return f"{base} ({'; '.join(texts)})" if texts else base
 

@@ -44,6 +44,8 @@ COMMANDS: list[tuple[str, str]] = [
     ("sdxl_train_network", "--network_args conv_dim=4 --learning_rate=1e-4 --text_encoder_lr 5e-5 1e-5 "
      "--optimizer_type=Prodigy --optimizer_args d_coef=2 use_bias_correction=True --no_half_vae --log_with=wandb "
      "--network_dropout=0.1 --scale_weight_norms=1 --metadata_trigger_phrase=sks"),
+    ("sdxl_train_network", "--network_args rank_dropout=0.1 module_dropout=0.2 loraplus_lr_ratio=16.0 "
+     "--optimizer_type=AdamWScheduleFree --optimizer_args warmup_steps=10 r=1.0 --learning_rate=1e-3"),
     ("sdxl_train_network", "--network_train_unet_only --cache_text_encoder_outputs --cache_latents --flip_aug "
      "--enable_bucket --min_bucket_reso=384 --max_bucket_reso=1536 --bucket_reso_steps=32 --resolution=1024"),
     ("flux_train_network", "--timestep_sampling=shift --discrete_flow_shift=3.1582 --blocks_to_swap=18 --fp8_base "

@@ -72,6 +72,8 @@ def test_layers_are_those_of_the_family(script: str) -> None:
         (QWEN, "--dit=a.safetensors", {"model.path": "a.safetensors", "model.config": "Qwen/Qwen-Image"}),
         (WAN, "--network_module=networks.loha", {"model.adapter.kind": "loha"}),
         (WAN, "--network_args conv_dim=4 verbose=True rank_dropout=0", {}),
+        (WAN, "--network_args rank_dropout=0.1 module_dropout=0.2 loraplus_lr_ratio=16",
+         {"model.adapter.rank_dropout": 0.1, "model.adapter.module_dropout": 0.2, "model.adapter.b_lr_ratio": 16}),
     ],
 )  # fmt: skip
 def test_settings_of_the_model(script: str, words: str, expected: dict[str, Any]) -> None:

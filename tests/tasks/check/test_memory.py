@@ -41,6 +41,7 @@ from mezzotint.weights.folder.model_folder import shipped_folder
 from support.model_export import export_model, tiny_model
 from support.trainers import batch_of, step_batches
 
+EMA_COUNT = "opt.shadow_updates"
 SQUARE, WIDE, TALL = Size(64, 64), Size(128, 64), Size(64, 128)
 UNET_15 = {
     "_class_name": "UNet2DConditionModel", "act_fn": "silu", "attention_head_dim": 8,
@@ -200,6 +201,8 @@ def test_estimate_matches_tensors_of_a_real_model_and_update(tiny: Path) -> None
         {"optim__ema__rule": "ramp"},
         {"run__precision": "bf16", "run__weight_dtype": "same", "run__frozen_dtype": "same"},
         {"model__train": ["text_encoder"], "data__cache__latents": True},
+        {"optim__optimizer": {"kind": "schedule-free-adamw"}, "optim__ema__rule": "ramp"},
+        {"run__precision": "bf16", "run__weight_dtype": "pure", "optim__stochastic_rounding": True},
     ):
         settings = recipe(tiny, **changes)
         memory = memory_of(MetaModel(settings), {SQUARE: 2})
@@ -210,10 +213,10 @@ def test_estimate_matches_tensors_of_a_real_model_and_update(tiny: Path) -> None
         assert memory.gradients == _bytes(real.trained.values())
         assert memory.weights == sum(_bytes((*m.parameters(), *m.buffers())) for m in real.family.parts().values())
         assert memory.ema == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))
-        assert memory.optimizer == 8 * sum(p.numel() for p in real.trained.values())
-        assert memory.masters == (
-            0 if settings.run.precision == "fp32" else 4 * sum(p.numel() for p in real.trained.values())
-        )
+        numbers = sum(p.numel() for p in real.trained.values())
+        states = _bytes(t for n, t in tensors.items() if n.startswith("opt.") and n not in ("opt.applied", EMA_COUNT))
+        assert memory.optimizer == states == 8 * numbers + 16 * (settings.optim.optimizer.kind != "adamw")
+        assert memory.masters == (4 * numbers if settings.run.weight_dtype == "same" else 0)
         assert memory.update == real.update.working_bytes()
         assert memory.loading >= memory.weights + memory.masters + memory.optimizer + memory.ema
         passes, after = memory.activations[SQUARE].with_gradients, memory.gradients + memory.update

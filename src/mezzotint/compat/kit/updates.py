@@ -7,6 +7,7 @@ from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.errors import did_you_mean
+from mezzotint.settings.optimizers.library import TRUSTED
 from mezzotint.settings.reading.translation import Launched
 from mezzotint.settings.sections.optim import ScheduleSettings
 
@@ -15,6 +16,22 @@ ADAFACTOR = {
     "scale_parameter": True, "relative_step": True, "warmup_init": False,
 }  # fmt: skip
 """Arguments of transformers' Adafactor, with their defaults."""
+_AVERAGED = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "r": 0.0, "weight_lr_power": 2.0}
+SCHEDULE_FREE: dict[str, tuple[str, dict[str, Any]]] = {
+    "AdamWScheduleFree": ("schedule-free-adamw", {**_AVERAGED, "warmup_steps": 0}),
+    "RAdamScheduleFree": ("schedulefree.RAdamScheduleFree", {**_AVERAGED, "silent_sgd_phase": True}),
+    "SGDScheduleFree": ("schedulefree.SGDScheduleFree",
+                        {"momentum": 0.9, "weight_decay": 0.0, "r": 0.0, "weight_lr_power": 2.0, "warmup_steps": 0}),
+    "ProdigyPlusScheduleFree": ("prodigyplus.ProdigyPlusScheduleFree", {
+        "betas": (0.9, 0.99), "beta3": None, "weight_decay": 0.0, "weight_decay_by_lr": True, "d0": 1e-6, "d_coef": 1.0,
+        "d_limiter": True, "prodigy_steps": 0, "schedulefree_c": 0.0, "eps": 1e-8, "split_groups": True,
+        "split_groups_mean": False, "factored": True, "factored_fp32": True, "use_bias_correction": False,
+        "use_stableadamw": True, "use_schedulefree": True, "use_speed": False, "stochastic_rounding": True,
+        "use_cautious": False, "use_grams": False, "use_adopt": False, "use_orthograd": False, "use_focus": False,
+    }),
+}  # fmt: skip
+"""Kind or class, and the arguments with their defaults, of optimizers of the packages `schedulefree` and
+`prodigyplus`, by class name."""
 ADAFACTOR_CLASS = "pytorch_optimizer.AdaFactor"
 _NO_CAP = 0.9999999
 """A limit of Adafactor's second moment that is never reached."""
@@ -29,6 +46,13 @@ _OWN_FLAGS = {"lr_decay_steps": "warmup_stable_decay", "lr_scheduler_timescale":
 """Flags of one schedule."""
 _TIMESCALE = 10_000
 """Of inverse_sqrt without a warm-up."""
+
+
+def note_package(draft: Draft, flag: str, class_name: str) -> None:
+    """Notes which option a class of another package needs."""
+    package = class_name.partition(".")[0]
+    if package not in TRUSTED:
+        draft.note(flag, f"write --allow-package {package} before the --, which lets Mezzotint import it")
 
 
 def set_library(draft: Draft, flag: str, class_name: str, decay: float, options: dict[str, Any]) -> None:
@@ -58,10 +82,8 @@ def set_adafactor(draft: Draft, flag: str, values: dict[str, Any], arguments: di
 def set_schedule(draft: Draft, optimizer: str) -> None:
     """Sets `optim.schedule`. optimizer: its name, `adafactor:relative` for one that chooses its own rate."""
     name = draft.text("lr_scheduler")
-    if optimizer == "adafactor:relative":
-        if draft.is_given("lr_scheduler") and not name.startswith("adafactor"):
-            draft.note("lr_scheduler", "has no effect, since Adafactor chooses its own rate")
-        draft.set("optim.schedule.kind", "constant", "optimizer_type")
+    if optimizer == "adafactor:relative" or optimizer.lower().endswith("schedulefree"):
+        _set_constant(draft, optimizer)
         return
     kind = SCHEDULES.get(name)
     if kind is None:
@@ -82,6 +104,17 @@ def set_schedule(draft: Draft, optimizer: str) -> None:
         _set_polynomial(draft)
     elif name == "cosine_with_min_lr":
         _set_floor(draft)
+
+
+def _set_constant(draft: Draft, optimizer: str) -> None:
+    """The schedule of an optimizer that has its own."""
+    if optimizer != "adafactor:relative":
+        for flag in ("lr_scheduler", "lr_warmup_steps"):
+            if draft.is_given(flag):
+                draft.note(flag, f"has no effect with {optimizer}, as in the script")
+    elif draft.is_given("lr_scheduler") and not draft.text("lr_scheduler").startswith("adafactor"):
+        draft.note("lr_scheduler", "has no effect, since Adafactor chooses its own rate")
+    draft.set("optim.schedule.kind", "constant", "optimizer_type")
 
 
 def write_schedule(schedule: ScheduleSettings, launched: Launched) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mezzotint.compat.kit.adapters import set_factors
 from mezzotint.compat.kit.caption_templates import SENTENCES
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.key_values import read_arguments
@@ -309,9 +310,24 @@ def _set_adapter(draft: Draft, script: Script, parts: list[str]) -> dict[str, An
     if draft.values["scale_weight_norms"] is not None:
         draft.apply("scale_weight_norms")
     _set_dropout(draft, arguments)
+    kind = draft.settings.get("model", {}).get("adapter", {}).get("kind", "lora")
+    set_factors(draft, arguments, kind, _choose_ratio(draft, arguments, parts))
     if draft.text("metadata_trigger_phrase"):
         draft.set("model.adapter.trigger", draft.text("metadata_trigger_phrase"), "metadata_trigger_phrase")
     return arguments
+
+
+def _choose_ratio(draft: Draft, arguments: dict[str, Any], parts: list[str]) -> float:
+    """The ratio of LoRA+ of the trained parts; refuses several."""
+    usual = arguments.get("loraplus_lr_ratio") or 0.0
+    ratios = {
+        arguments.get(f"loraplus_{'unet' if part == 'denoiser' else 'text_encoder'}_lr_ratio") or usual
+        for part in parts
+    }  # fmt: skip
+    if len(ratios) > 1:
+        message = "LoRA+ has one ratio for all networks in Mezzotint"
+        draft.refuse("network_args", message, "write loraplus_lr_ratio, or train one network")
+    return max(ratios, default=0.0)
 
 
 def _check_module(draft: Draft, script: Script, module: str) -> bool:

@@ -127,6 +127,13 @@ def _write_network(recipe: Recipe, script: Script) -> Values:
         return network | {"network_module": ours, "network_args": _format_pairs(weights)}
     is_lycoris, arguments = _find_layers(recipe, script)
     arguments |= {} if is_lycoris else weights
+    arguments |= {
+        "module_dropout": adapter.module_dropout or None,
+        **({} if is_lycoris else {
+            "rank_dropout": adapter.rank_dropout or None,
+            "loraplus_lr_ratio": adapter.b_lr_ratio if adapter.b_lr_ratio != 1 else None,
+        }),
+    }  # fmt: skip
     algo = {"loha": "loha", "lokr": "lokr"}.get(adapter.kind)
     if is_lycoris:
         arguments = {"algo": algo, "dora_wd": adapter.kind == "dora" or None, **arguments}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mezzotint.compat.kit.adapters import set_factors
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.key_values import read_arguments
 from mezzotint.compat.musubi._rows import has_option
@@ -188,6 +189,7 @@ def _set_adapter(draft: Draft, script: TrainingScript, part: str) -> None:
         draft.apply("scale_weight_norms")
     if draft.values["network_dropout"]:
         _set_dropout(draft, kind)
+    set_factors(draft, arguments, kind, arguments["loraplus_lr_ratio"])
     if draft.text("network_weights"):
         draft.set("model.adapter.path", draft.text("network_weights"), "network_weights")
         for flag in ("network_dim", "network_alpha", "network_args"):

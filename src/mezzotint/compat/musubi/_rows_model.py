@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mezzotint.compat.kit.adapters import FACTORS
 from mezzotint.compat.kit.dialect import ignored, refused, row, waits
 from mezzotint.compat.musubi._scripts import SCRIPTS
 
@@ -150,9 +151,7 @@ NETWORK = (
     ignored("verbose", False, "it prints more"),
     ignored("conv_dim", int, "trained layers are linear"),
     ignored("conv_alpha", float, "trained layers are linear"),
-    waits("rank_dropout", "0", "rank and module dropout", "ranks are left out with this chance"),
-    waits("module_dropout", "0", "rank and module dropout", "layers are left out with this chance"),
-    waits("loraplus_lr_ratio", str, "LoRA+ rates", "rate of the second factor over the first"),
+    *FACTORS,
     waits("exclude_patterns", str, "adapters of chosen blocks", "regular expressions of layers"),
     waits("include_patterns", str, "adapters of chosen blocks", "regular expressions of layers"),
 )

@@ -276,6 +276,12 @@ class OptimSettings(Section):
     `optim.clip.norm: null` or `optim.clip.scope: tensor`, fp32 or bf16, and an optimizer of Mezzotint. A non-finite
     gradient skips only its tensor, a non-finite loss the whole step."""
 
+    stochastic_rounding: Annotated[bool, ALLOW] = False
+    """With `run.weight_dtype: pure` in bf16: compute each update in float32, optimizer state included, and round the
+    weights up or down at random, so that small updates count on average (arXiv:2010.06192). Almost as good as float32
+    masters, for 4 bytes less per weight. Drawn by address, so it is the same after an interruption and in every
+    process."""
+
     clip: ClipSettings = ClipSettings()
     """Gradient clipping."""
 

@@ -227,7 +227,7 @@ def _describe_update(recipe: Recipe) -> str:
 
 def _describe_state(recipe: Recipe) -> str:
     rules = _rules(recipe)
-    notes = [rule.state_description or f"the state of {rule.label}" for rule in rules]
+    notes = [rule.state_text for rule in rules]
     notes += [f"each step of {rule.label} synchronizes with the device" for rule in rules if rule.is_of_package]
     return "; ".join(dict.fromkeys(notes))
 

@@ -125,7 +125,8 @@ class TrainHost(RunHost[Trainer]):
 
     def write_exports(self, trainer: Trainer) -> list[Path]:
         """Exports the trained weights, and their EMA when there is one. Called on all processes; the first writes."""
-        written, ema = self._export_one(trainer, self.model.update.masters, ""), self.model.update.ema
+        update = self.model.update
+        written, ema = self._export_one(trainer, update.evaluation_weights(), ""), update.ema
         if ema is not None:
             written += self._export_one(trainer, ema.weights, "_ema")
         return written

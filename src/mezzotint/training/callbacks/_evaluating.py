@@ -35,12 +35,15 @@ def set_eval_mode(parts: Mapping[str, nn.Module]) -> Iterator[None]:
 
 @contextmanager
 def weights_in_use(update: Update, which: Weights) -> Iterator[None]:
-    """Context manager: the networks compute with the trained weights (raw) or with their average (ema)."""
+    """Context manager: the networks compute with the trained weights (raw), of an optimizer that averages them its
+    average, or with their EMA."""
     if which == "raw":
-        yield
+        weights = update.evaluation_weights()
     else:
-        with update.swap_in_ema():
-            yield
+        assert update.ema is not None
+        weights = update.ema.weights
+    with update.swap_in(weights):
+        yield
 
 
 @contextmanager
