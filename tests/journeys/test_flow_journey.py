@@ -32,7 +32,8 @@ OWN: dict[str, dict[str, Any]] = {"sd3": {"model__sd3__t5_tokens": 16}, "flux": 
 DISTILLED = {
     "z-image": {"model__z_image__distilled": True, "model__z_image__text_tokens": 48},
     "qwen-image": {"model__qwen_image__text_tokens": 48}, "flux2": {"model__flux2__text_tokens": 48},
-    "chroma": {"model__chroma__text_tokens": 16}, "wan": {"model__wan__text_tokens": 16},
+    "chroma": {"model__chroma__text_tokens": 16}, "krea2": {"model__krea2__text_tokens": 16},
+    "wan": {"model__wan__text_tokens": 16},
     "ltx": {"model__ltx__text_tokens": 16},
 }  # fmt: skip
 FLOW_MATCHING = [spec.name for spec in specs() if spec.is_flow_matching]
@@ -445,6 +446,7 @@ def test_two_denoisers_in_two_files_train_as_their_folder_does(
 WIDER: dict[str, dict[str, Any]] = {
     "sd3": {"num_attention_heads": 8, "caption_projection_dim": 64}, "flux": {"num_attention_heads": 8},
     "chroma": {"num_attention_heads": 8},
+    "krea2": {"num_attention_heads": 8},
     "flux2": {"num_attention_heads": 8}, "qwen-image": {"num_attention_heads": 8},
     "wan": {"num_attention_heads": 8, "ffn_dim": 128},
     "ltx": {"num_attention_heads": 8, "cross_attention_dim": 128},

@@ -192,12 +192,12 @@ class Family(Standardized, FlowFamily):
         states, mask = torch.cat([layers[number][:, _PREFIX:] for number in self._layers], dim=-1), mask[:, _PREFIX:]
         return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask, lengths=lengths)
 
-    def _tokens(self, part: str, captions: Sequence[str], before: int = 0) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    def _tokenize(self, part: str, captions: Sequence[str], before: int) -> tuple[Tensor, Tensor]:
         """See FolderFamily. Also a truncated caption is followed by the template's end."""
-        ids, mask, lengths = super()._tokens(part, captions, before)
-        end = torch.tensor(tokenize(self._tokenizer(part), [_END]).input_ids[0], device=ids.device)
+        ids, mask = super()._tokenize(part, captions, before)
+        end = torch.tensor(tokenize(self._tokenizer(part), [_END]).input_ids[0])
         ids[:, -len(end) :] = torch.where(mask[:, -1:].bool(), end, ids[:, -len(end) :])
-        return ids, mask, lengths
+        return ids, mask
 
     def _apply_template(self, part: str, captions: Sequence[str]) -> list[str]:
         return [_START + caption + _END for caption in captions]
