@@ -41,7 +41,13 @@ POINTS: dict[str, str] = {
 exercised."""
 
 
-_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM, "int": signal.SIGINT, "usr1": signal.SIGUSR1}
+_SIGNALS = {
+    "kill": signal.SIGKILL,
+    "stop": signal.SIGSTOP,
+    "term": signal.SIGTERM,
+    "int": signal.SIGINT,
+    "usr1": signal.SIGUSR1,
+}
 
 
 @dataclass(slots=True)

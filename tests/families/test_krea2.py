@@ -84,7 +84,9 @@ def test_export_and_adapter_in_the_pipeline_equal_the_trained_model(
     written = sorted((world.root / "krea2-whole" / "exports").rglob("*.safetensors"))
     names, family = LayerNames.of(Files.of(settings_of())), Family.of(settings_of())
     adapter = adapter_files.read(written[0], names)
-    assert min(float(module.difference(names.weights[layer]).abs().max()) for layer, module in adapter.modules.items()) > 0
+    assert (
+        min(float(module.difference(names.weights[layer]).abs().max()) for layer, module in adapter.modules.items()) > 0
+    )
     merging.merge_into(family.parts()["denoiser"], "transformer", [(adapter, 1.0)])
     for file in written:
         capsys.readouterr()
@@ -130,7 +132,9 @@ def test_written_file_has_the_tensors_of_the_authors_code() -> None:
         "txtmlp.3.bias": (wide,), "txtfusion.projector.weight": (1, 12),
     }  # fmt: skip
     blocks = [(f"blocks.{n}", wide, 12 * 128, 128, 16384) for n in range(28)]
-    blocks += [(f"txtfusion.{kind}_blocks.{n}", text, text, 128, 6912) for kind in ("layerwise", "refiner") for n in (0, 1)]
+    blocks += [
+        (f"txtfusion.{kind}_blocks.{n}", text, text, 128, 6912) for kind in ("layerwise", "refiner") for n in (0, 1)
+    ]
     for start, width, of_keys, of_head, inner in blocks:
         expected |= {f"{start}.attn.{name}.weight": (width, width) for name in ("wq", "gate", "wo")}
         expected |= {f"{start}.attn.{name}.weight": (of_keys, width) for name in ("wk", "wv")}

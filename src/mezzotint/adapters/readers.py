@@ -112,8 +112,10 @@ def judge(
     layers = layers_of(tensors)
     for layer in layers:
         module = _module(layer, lookup.get(plain(layer.name)), settings)
-        if module is None or plain(layer.name) not in accepted_by_reader or not _can_read(
-            reader, layer, module, family
+        if (
+            module is None
+            or plain(layer.name) not in accepted_by_reader
+            or not _can_read(reader, layer, module, family)
         ):
             refused.append(layer.name)
             continue

@@ -32,7 +32,8 @@ KINDS = {
     "sd3": "sd3", "sd3.5-medium": "sd35_medium", "sd3.5-large": "sd35_large", "flux-dev": "flux-dev",
     "flux-schnell": "flux-schnell", "chroma": "chroma", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B",
     "wan-14b": "wan-t2v-14B",
-    "krea2": "krea2", "ltx-2b": "ltx-video", "ltx-13b": "ltx-video-0.9.7", "klein-4b": "flux-2-dev", "klein-9b": "flux-2-dev",
+    "krea2": "krea2",
+    "ltx-2b": "ltx-video", "ltx-13b": "ltx-video-0.9.7", "klein-4b": "flux-2-dev", "klein-9b": "flux-2-dev",
     "flux2-dev": "flux-2-dev",
 }  # fmt: skip
 """The model type that diffusers infers from tensor names; it does not know the other models."""
@@ -116,8 +117,11 @@ def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: st
         ("z-image", "context_refiner.0.attention.to_out.0.weight", "context_refiner.0.attention.out.weight"),
         ("z-image", "all_x_embedder.2-1.weight", "x_embedder.weight"),
         ("krea2", "transformer_blocks.1.scale_shift_table", "blocks.1.mod.lin"),
-        ("krea2", "text_fusion.refiner_blocks.0.attn.norm_k.weight",
-         "txtfusion.refiner_blocks.0.attn.qknorm.knorm.scale"),
+        (
+            "krea2",
+            "text_fusion.refiner_blocks.0.attn.norm_k.weight",
+            "txtfusion.refiner_blocks.0.attn.qknorm.knorm.scale",
+        ),
         ("qwen-image", "transformer_blocks.1.attn.to_q.weight", "transformer_blocks.1.attn.to_q.weight"),
     ],
 )
