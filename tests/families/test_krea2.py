@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -88,11 +89,18 @@ def test_export_and_adapter_in_the_pipeline_equal_the_trained_model(
         min(float(module.difference(names.weights[layer]).abs().max()) for layer, module in adapter.modules.items()) > 0
     )
     merging.merge_into(family.parts()["denoiser"], "transformer", [(adapter, 1.0)])
-    for file in written:
+    for layout, reader in (("diffusers", "diffusers"), ("ai-toolkit", "diffusers"), ("comfy", "ComfyUI")):
+        file = tmp_path / f"{layout}.safetensors"
+        assert main(["convert", str(written[0]), str(file), f"--base={MODEL}", f"--layout={layout}"]) == 0
         capsys.readouterr()
         assert main(["check-adapter", str(file), f"--base={MODEL}"]) == 0
-        reader = "diffusers" if file.name == "pytorch_lora_weights.safetensors" else "ComfyUI"
-        assert f"{reader} " in capsys.readouterr().out
+        assert re.search(rf"{reader} +(\d+) of \1 layers, strength as trained\n", out := capsys.readouterr().out)
+        if reader == "diffusers":
+            assert len(Krea2Pipeline.lora_state_dict(str(file))) == 2 * len(adapter.modules)
+        else:
+            assert re.search(r"diffusers +0 of", out)
+            with pytest.raises(ValueError, match="should be empty"):
+                Krea2Pipeline.lora_state_dict(str(file))
     pipeline = open_pipeline(MODEL)
     pipeline.load_lora_weights(str(written[0].parent), weight_name="pytorch_lora_weights.safetensors")
     assert_same_step(family, pipeline, 4.5)
