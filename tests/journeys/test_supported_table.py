@@ -214,7 +214,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "SD 3, Flux, where model.family is sd": (f"{SINGLE}::test_other_kinds_are_refused",),
     "a folder of another family": (f"{REFUSED}::test_folder_of_another_kind_is_refused",),
-    'a distilled model (Z-Image Turbo, FLUX.1 schnell, Klein without "base") that the recipe does not request': (
+    'a distilled model (Krea 2 or Z-Image Turbo, schnell, Klein without "base") that the recipe does not request': (
         f"{REFUSED}::test_distilled_model_is_refused_unless_requested",
     ),
     "a quantized file with separate scales (scaled_fp8)": (

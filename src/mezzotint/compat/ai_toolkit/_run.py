@@ -146,8 +146,8 @@ def _set_common(process: Keys, samples: list[Keys], arch: Arch) -> None:
         if len(own) < len(samples) or len({one[name] for one in own}) > 1:
             own[0].refuse_until(OWN, name, "write it in sample, for all of them")
             continue
-        value = own[0][name]
-        own[0].set(path, _guidance(float(value), arch) if name == "guidance_scale" else value, name)
+        value = _guidance(own[0].number(name), arch) if name == "guidance_scale" else own[0][name]
+        own[0].set(path, value, name)
     sized = [one for one in samples if one.is_given("width") or one.is_given("height")]
     sizes = {(one["width"], one["height"]) for one in sized}
     if not sized:

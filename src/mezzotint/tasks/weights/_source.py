@@ -100,8 +100,8 @@ def family_at(source: Path) -> str | None:
 
 
 def open_source(args: ConvertArgs) -> ConvertSource:
-    """Opens the model to convert. Raises RecipeError E1012 for `--part` of a model without such a part, and for `--task`
-    of one that has only one, WeightsError for a source that is not a model."""
+    """Opens the model to convert. Raises RecipeError E1012 for `--part` of a model without such a part, and for
+    `--task` of one that has only one, WeightsError for a source that is not a model."""
     family = family_at(args.source)
     if args.task != "auto" and (family is None or "task" in family_spec(family).refuses):
         raise RecipeError("mezzotint convert: --task is only for FLUX.1; leave it out", code="E1012")
