@@ -30,6 +30,7 @@ MODELS = {
     "flux2": ("FLUX.2 Klein 4B", "klein-4b", "klein-lora-24gb", (1024, 1024)),
     "flux2-dev": ("FLUX.2 dev", "flux2-dev", "flux2-dev-lora-24gb", (1024, 1024)),
     "qwen-image": ("Qwen-Image", "qwen-image", "qwen-image-lora-24gb", (1024, 1024)),
+    "krea2": ("Krea 2", "krea2", "krea2-lora-24gb", (1024, 1024)),
     "z-image": ("Z-Image", "z-image", "z-image-lora-24gb", (1024, 1024)),
     "wan": ("Wan 2.1 1.3B, 49 frames", "wan-1.3b", "wan-lora-24gb", (832, 480, 49)),
     "ltx": ("LTX-Video 2B, 97 frames", "ltx-2b", "ltx-lora-24gb", (704, 512, 97)),

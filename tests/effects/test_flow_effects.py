@@ -206,10 +206,11 @@ def test_guidance_is_a_training_input_of_flux2_dev(tmp_path: Path) -> None:
 
 
 # breaks if a distilled model is trained without permission, or not even with it
-@pytest.mark.effect("model.flux.distilled", "model.z_image.distilled", "model.flux2.distilled")
+@pytest.mark.effect("model.flux.distilled", "model.z_image.distilled", "model.flux2.distilled", "model.krea2.distilled")
 @pytest.mark.parametrize(("family", "file", "value"), [
     ("flux", "transformer/config.json", {"guidance_embeds": False}),
     ("flux2", "model_index.json", {"is_distilled": True}),
+    ("krea2", "model_index.json", {"is_distilled": True}),
     ("z-image", "scheduler/scheduler_config.json", {"shift": 3.0}),
 ])  # fmt: skip
 def test_distilled_models_need_distilled_true(tmp_path: Path, family: str, file: str, value: Any) -> None:
@@ -240,10 +241,11 @@ def test_unknown_chat_template_can_be_ignored(family: str, tmp_path: Path) -> No
     "model.qwen_image.text_tokens",
     "model.flux2.text_tokens",
     "model.chroma.text_tokens",
+    "model.krea2.text_tokens",
     "model.wan.text_tokens",
     "model.ltx.text_tokens",
 )
-@pytest.mark.parametrize("family", ["z-image", "qwen-image", "flux2", "chroma", "wan", "ltx"])
+@pytest.mark.parametrize("family", ["z-image", "qwen-image", "flux2", "chroma", "krea2", "wan", "ltx"])
 def test_caption_token_limit_applies(family: str) -> None:
     named, section = (f"model.family={family}", f"model.path=tiny-{family}"), family.replace("-", "_")
     length, width = files(*named).text_shape()

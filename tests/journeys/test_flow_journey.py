@@ -402,6 +402,7 @@ def test_two_denoisers_in_two_files_train_as_their_folder_does(
 WIDER: dict[str, dict[str, Any]] = {
     "sd3": {"num_attention_heads": 8, "caption_projection_dim": 64}, "flux": {"num_attention_heads": 8},
     "chroma": {"num_attention_heads": 8},
+    "krea2": {"num_attention_heads": 8},
     "flux2": {"num_attention_heads": 8}, "qwen-image": {"num_attention_heads": 8},
     "wan": {"num_attention_heads": 8, "ffn_dim": 128},
     "ltx": {"num_attention_heads": 8, "cross_attention_dim": 128},

@@ -68,12 +68,16 @@ def schnell(folder: Path) -> None:
         ("flux2", distilled, "this FLUX.2 Klein is a distilled model (is_distilled in model_index.json); training it "
          "destroys its 4-step sampling. Train the base model, set model.under=FILE to an adapter that undoes "
          "the distillation while training, or set model.flux2.distilled=true"),
+        ("krea2", distilled, "Krea 2 Turbo is a distilled model (is_distilled in model_index.json); training it "
+         "destroys its 8-step sampling. Train Krea 2 Raw, whose adapters also work with Turbo, set "
+         "model.under=FILE to an adapter that undoes the distillation while training, or set "
+         "model.krea2.distilled=true"),
         ("flux", schnell, "FLUX.1-schnell is a distilled model (guidance_embeds is false in its configuration); "
          "training it destroys its 4-step sampling. Train FLUX.1-dev, whose adapters also work with schnell, set "
          "model.under=FILE to an adapter that undoes the distillation while training, or set "
          "model.flux.distilled=true"),
     ],
-    ids=["z-image", "flux2", "flux"],
+    ids=["z-image", "flux2", "krea2", "flux"],
 )  # fmt: skip
 def test_distilled_model_is_refused_unless_requested(
     name: str, make: Callable[[Path], None], output: str, shared_world: Any, capsys: Any, tmp_path: Path

@@ -104,7 +104,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "its refiner, likewise": (REFINER, REFINER, REFINER, XL_FILES, XL_FILES),
     "SDXL in a MindSpore checkpoint, .ckpt": (XL_CKPT, XL_CKPT, XL_CKPT, XL_MINDSPORE, XL_MINDSPORE),
     "LatteT2V: the released folder, with T5 and its autoencoder": (LATTE,) * 5,
-    "SD3, FLUX.1, Chroma, FLUX.2, Qwen-Image, Z-Image, Wan, LTX-Video: diffusers folders": (
+    "SD3, FLUX.1, Chroma, FLUX.2, Qwen-Image, Krea 2, Z-Image, Wan, LTX-Video: diffusers folders": (
         STRAIGHT, STRAIGHT, STRAIGHT, STRAIGHT_FILES, STRAIGHT_FILES,
     ),
     "the same: an original-format .safetensors file, with such a folder beside it": (
@@ -150,7 +150,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{RECIPES}::test_recipe_trains", f"{RECIPES}::test_recipe_is_benchmarked",
         f"{RECIPES}::test_recipe_trains_in_two_processes", f"{RECIPES}::test_recipe_trains_in_two_processes",
     ),
-    "flux-80gb, chroma-80gb, qwen-image-80gb, z-image-80gb": (
+    "flux-80gb, chroma-80gb, qwen-image-80gb, krea2-80gb, z-image-80gb": (
         SHIPPED,
         "tests/tasks/test_translate.py::test_wrong_translate_command_prints_usage",
         f"{RECIPES}::test_recipe_trains", f"{RECIPES}::test_recipe_is_benchmarked",
@@ -214,7 +214,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "SD 3, Flux, where model.family is sd": (f"{SINGLE}::test_other_kinds_are_refused",),
     "a folder of another family": (f"{REFUSED}::test_folder_of_another_kind_is_refused",),
-    'a distilled model (Z-Image Turbo, FLUX.1 schnell, Klein without "base") that the recipe does not request': (
+    'a distilled model (Krea 2 or Z-Image Turbo, schnell, Klein without "base") that the recipe does not request': (
         f"{REFUSED}::test_distilled_model_is_refused_unless_requested",
     ),
     "a quantized file with separate scales (scaled_fp8)": (

@@ -25,6 +25,7 @@ FULL: dict[str, tuple[str, dict[str, Any], int]] = {
     "chroma": ("chroma", {}, 8_899_983_424),
     "z-image": ("z-image", {}, 6_154_908_736),
     "qwen-image": ("qwen-image", {}, 20_430_401_088),
+    "krea2": ("krea2", {}, 12_820_073_036),
     "wan-1.3b": ("wan", WAN | {"num_attention_heads": 12, "ffn_dim": 8960, "num_layers": 30}, 1_418_996_800),
     "wan-5b": ("wan", WAN | {"num_attention_heads": 24, "ffn_dim": 14336, "num_layers": 30, "in_channels": 48,
                              "out_channels": 48}, 4_999_787_712),

@@ -13,7 +13,8 @@ OWN: dict[str, dict[str, Any]] = {"sd3": {"model__sd3__t5_tokens": 16}, "flux": 
 DISTILLED = {
     "z-image": {"model__z_image__distilled": True, "model__z_image__text_tokens": 48},
     "qwen-image": {"model__qwen_image__text_tokens": 48}, "flux2": {"model__flux2__text_tokens": 48},
-    "chroma": {"model__chroma__text_tokens": 16}, "wan": {"model__wan__text_tokens": 16},
+    "chroma": {"model__chroma__text_tokens": 16}, "krea2": {"model__krea2__text_tokens": 16},
+    "wan": {"model__wan__text_tokens": 16},
     "ltx": {"model__ltx__text_tokens": 16},
 }  # fmt: skip
 CACHED = {

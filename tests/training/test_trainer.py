@@ -264,7 +264,7 @@ def test_step_causes_no_device_sync(precision: str, sections: dict[str, Any]) ->
     assert trainer.train_step(step).numbers.is_meta
 
 
-ASKED_OF_MASKS = {"chroma", "flux2", "latte", "qwen-image", "wan", "z-image"}
+ASKED_OF_MASKS = {"chroma", "flux2", "krea2", "latte", "qwen-image", "wan", "z-image"}
 """Families whose text encoder gets a mask: transformers checks on the host whether it is all ones."""
 
 

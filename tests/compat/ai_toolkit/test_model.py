@@ -26,8 +26,8 @@ def flow(arch: str) -> dict[str, Any]:
         ({**FLUX, "model.arch": GONE, "model.is_v3": True}, "sd3"),
         (flow("flux2_klein_4b"), "flux2"), (flow("flux2"), "flux2"), (flow("chroma"), "chroma"),
         (flow("qwen_image:2512"), "qwen-image"), (flow("zimage"), "z-image"),
-        (flow("zimage:turbo"), "z-image"), (flow("wan21:14b"), "wan"), (flow("wan22_5b"), "wan"),
-        (flow("wan22_14b:t2v"), "wan"),
+        (flow("zimage:turbo"), "z-image"), (flow("krea2"), "krea2"), (flow("wan21:14b"), "wan"),
+        (flow("wan22_5b"), "wan"), (flow("wan22_14b:t2v"), "wan"),
     ],
 )  # fmt: skip
 def test_arch_or_an_older_switch_is_a_family(changes: dict[str, Any], family: str) -> None:
@@ -67,6 +67,7 @@ def test_lokr_keeps_alpha_on_transformers() -> None:
     [
         (FLUX, ["denoiser/all-linear"]),
         (flow("zimage"), ["denoiser/layers.*"]),
+        (flow("krea2"), ["denoiser/all-linear"]),
         (flow("wan22_14b"), ["denoiser/all-linear", "denoiser_2/all-linear"]),
         ({**FLUX, "network.network_kwargs.only_if_contains": ["transformer.single_transformer_blocks.7.proj_out"]},
          ["denoiser/*single_transformer_blocks.7.proj_out*"]),

@@ -59,6 +59,7 @@ COMBINED: list[dict[str, Any]] = [
      "datasets.0.control_path": ["faces", "styles"], "sample.prompts": ["a fox --ctrl_img_1 a --ctrl_img_2 b"]},
     {**KLEIN, "model.name_or_path": "FLUX.2-klein-base-4B", "datasets.0.control_path": ["faces", "styles"]},
     {**FLUX, "train.timestep_type": "weighted", "train.max_denoising_steps": 500},
+    {**FLUX, "model.arch": "krea2", "sample.guidance_scale": 4.5},
     {**FLUX, "network.network_kwargs.only_if_contains": ["transformer.blocks.7"], "train.timestep_type": "shift"},
     {"train.optimizer": "adafactor", "train.optimizer_params.relative_step": True, "train.lr": 1e-4},
     {"train.optimizer": "dadaptationlion", "train.optimizer_params.betas": [0.9, 0.99]},

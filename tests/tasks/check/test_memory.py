@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
+from mezzotint.families.flux2 import Family as Flux2
 from mezzotint.families.sd import Family
 from mezzotint.families.shared import folder_family
 from mezzotint.runtimes.base import Launch, recompute_blocks
@@ -27,7 +28,7 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.settings.base import with_values
 from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
-from mezzotint.stages import Noised
+from mezzotint.stages import Condition, Noised
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check.memory import Activations, MetaModel, memory_of
 from mezzotint.tasks.resolving import resolve
@@ -142,6 +143,28 @@ def really_kept(settings: Recipe, size: Size, samples: int) -> int:
 def test_activations_match_a_real_forward_pass(tiny: Path, changes: dict[str, Any]) -> None:
     settings = recipe(tiny, **changes)
     assert MetaModel(settings).activations(WIDE, 3).kept == really_kept(settings, WIDE, 3)
+
+
+def test_references_of_their_own_shape_count_as_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a square of 64 pixels, one of up to 2 to 1 in multiples of 16 has up to 80 × 64."""
+    seen = []
+    predict = Flux2.predict
+
+    def watched(self: Flux2, noised: Noised, condition: Condition) -> Tensor:
+        seen.append({name: tuple(image.shape[-2:]) for name, image in condition.images.items()})
+        return predict(self, noised, condition)
+
+    monkeypatch.setattr(Flux2, "predict", watched)
+    data = {
+        "resolution": 64,
+        "buckets": {"step": 16},
+        "conditions": {"person": {"folder": "p"}, "style": {"folder": "s", "align": "own"}},
+    }
+    model = {"family": "flux2", "path": str(shipped_folder("tiny-flux2")), "weights": "random"}
+    MetaModel(Recipe.model_validate({"model": model, "data": data})).activations(SQUARE, 1)
+    [shapes] = seen
+    assert shapes["person"] == (4, 4)
+    assert sorted(shapes["style"]) == [4, 5]
 
 
 def test_estimate_works_with_page_locked_inputs(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

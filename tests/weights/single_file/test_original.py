@@ -32,6 +32,7 @@ KINDS = {
     "sd3": "sd3", "sd3.5-medium": "sd35_medium", "sd3.5-large": "sd35_large", "flux-dev": "flux-dev",
     "flux-schnell": "flux-schnell", "chroma": "chroma", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B",
     "wan-14b": "wan-t2v-14B",
+    "krea2": "krea2",
     "ltx-2b": "ltx-video", "ltx-13b": "ltx-video-0.9.7", "klein-4b": "flux-2-dev", "klein-9b": "flux-2-dev",
     "flux2-dev": "flux-2-dev",
 }  # fmt: skip
@@ -83,7 +84,7 @@ def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: st
     network, kind = family_spec(name).networks["denoiser"], files_class(name)
     own = components.shapes(network, config, where=Path("config.json"))
     own |= {"pos_embed.pos_embed": POSITIONS[model]} if model in POSITIONS else {}
-    plan = original.plan(network, config, own, kind.renames, kind.written_start)
+    plan = original.plan(network, config, own, kind.renames, kind.written_start, kind.flat)
     tensors = {key: torch.empty(shape, device="meta") for key, shape in plan.shapes.items()}
     assert infer_diffusers_model_type(tensors) == KINDS.get(model, infer_diffusers_model_type(tensors))
     convert = SINGLE_FILE_LOADABLE_CLASSES[network.rpartition(".")[2]]["checkpoint_mapping_fn"]
@@ -115,6 +116,12 @@ def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: st
         ("z-image", "layers.1.attention.norm_k.weight", "layers.1.attention.k_norm.weight"),
         ("z-image", "context_refiner.0.attention.to_out.0.weight", "context_refiner.0.attention.out.weight"),
         ("z-image", "all_x_embedder.2-1.weight", "x_embedder.weight"),
+        ("krea2", "transformer_blocks.1.scale_shift_table", "blocks.1.mod.lin"),
+        (
+            "krea2",
+            "text_fusion.refiner_blocks.0.attn.norm_k.weight",
+            "txtfusion.refiner_blocks.0.attn.qknorm.knorm.scale",
+        ),
         ("qwen-image", "transformer_blocks.1.attn.to_q.weight", "transformer_blocks.1.attn.to_q.weight"),
     ],
 )

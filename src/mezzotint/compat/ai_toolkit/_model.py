@@ -17,7 +17,7 @@ ARCHS = {
     "sd1": "sd", "sd15": "sd", "sd2": "sd", "sdxl": "sdxl", "sd3": "sd3", "flux": "flux", "flux_kontext": "flux",
     "chroma": "chroma", "flux2": "flux2",
     "flux2_klein_4b": "flux2", "flux2_klein_9b": "flux2", "qwen_image": "qwen-image",
-    "qwen_image_edit": "qwen-image", "qwen_image_edit_plus": "qwen-image", "zimage": "z-image",
+    "qwen_image_edit": "qwen-image", "qwen_image_edit_plus": "qwen-image", "zimage": "z-image", "krea2": "krea2",
     "wan21": "wan", "wan22_14b": "wan", "wan22_5b": "wan",
 }  # fmt: skip
 """Families by `model.arch`; a variant may follow a colon, such as `wan21:14b`."""
@@ -50,6 +50,9 @@ CONTROLS = {
     **dict.fromkeys(("flux2", "flux2_klein_4b", "flux2_klein_9b"), Control(1000, "own")),
 }
 """Control images by `model.arch`; other models take none."""
+
+EXTRA_GUIDANCE = ("krea2",)
+"""Families whose guidance scale in Mezzotint is one less: they add the guidance difference on top."""
 
 _SWITCHES = {"is_xl": "sdxl", "is_v3": "sd3", "is_flux": "flux", "is_v2": "sd2"} | {
     f"is_{name}": name for name in ("pixart", "pixart_sigma", "auraflow", "lumina2", "ssd", "vega")

@@ -77,6 +77,7 @@ MODEL = (
     row("model.model_kwargs.train_low_noise", True, "model.train", "of Wan 2.2 A14B: the denoiser of low noise"),
     ignored("model.model_kwargs.match_target_res", False, "control images always have about the area of the "
             "resolution"),
+    waits("model.model_kwargs.edit", False, CONTROL, "of Krea 2, with adapters that were trained to edit"),
     waits("model.model_paths", str, "single files for parts of a model", "its keys", from_json=note_section),
     waits("model.in_context", False, CONTROL, "control images beside the image"),
 )

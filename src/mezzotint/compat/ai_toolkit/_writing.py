@@ -222,6 +222,7 @@ def _write_samples(recipe: Recipe, arch: str) -> Values:
     return {
         "sample.sampler": solver, "sample.width": width, "sample.height": height,
         "sample.neg": sample.negative_prompt, "train.disable_sampling": None,
+        "sample.guidance_scale": sample.guidance[0] + (_model.ARCHS[arch] in _model.EXTRA_GUIDANCE),
         "sample.prompts": _write_prompts(sample) if has_previews else None,
     }  # fmt: skip
 

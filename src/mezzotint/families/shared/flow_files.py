@@ -65,6 +65,8 @@ class FlowFiles(FolderFiles):
     """The denoiser's tensor names in such a file."""
     swapped: ClassVar[Collection[str]] = ()
     """Scale-and-shift layers of the denoiser whose halves are in the other order in such a file."""
+    flat: ClassVar[str] = ""
+    """Pattern for the denoiser's tensors that are vectors in such a file."""
     written_start: ClassVar[str] = ""
     """Prefix of the denoiser's names in a written file."""
 
@@ -237,7 +239,7 @@ class FlowFiles(FolderFiles):
         """The layout of a denoiser in an original-format checkpoint. Raises WeightsError E1479 if there is none."""
         network, config, shapes = self.networks[part], self.configs[part], self.shapes(part)
         try:
-            return originals.plan(network, config, shapes, self.renames, self.written_start)
+            return originals.plan(network, config, shapes, self.renames, self.written_start, self.flat)
         except originals.NOT_CONVERTED as error:
             raise WeightsError(
                 f"{self.root}: the denoiser cannot be written as one file, because diffusers could not read it back "

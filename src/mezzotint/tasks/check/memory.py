@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from mezzotint.data.cache.text_rows import layout_of
+from mezzotint.data.schedule import condition_shapes
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.runtimes.base import Launch, Runtime, blocks_to_recompute, recompute_blocks
 from mezzotint.settings.base import with_values
@@ -358,7 +359,7 @@ class MetaModel:
             if self.recipe.data.has_clips and self.recipe.data.clips.images:
                 of_images = self._frozen_text(len(weight) * self.recipe.data.clips.images)
                 condition = replace(condition, joined_images=of_images)
-            images = {name: torch.zeros_like(noised.x_0) for name in self.recipe.data.condition_names}
+            images = {name: self._condition(noised.x_0, name) for name in self.recipe.data.condition_names}
             condition = replace(condition, images=images)
             predicted = self.family.predict(noised, condition)
             loss = self.objective.loss(predicted, noised, weight)
@@ -376,6 +377,16 @@ class MetaModel:
         with torch.no_grad():
             target = self.family.predict(noised, condition)
         return replace(loss, preserved=self.objective.distance(predicted, target, noised))
+
+    def _condition(self, x: Tensor, name: str) -> Tensor:
+        """Latents of a condition image beside those of the samples: of the same size, or with `align: own` of the
+        largest. Called in fake-tensor mode."""
+        data, side = self.recipe.data, self.family.grid.pixels
+        conditions = [one.settings.conditions.get(name) for one in data.image_sets()]
+        if not any(condition is not None and condition.align == "own" for condition in conditions):
+            return torch.zeros_like(x)
+        size = latent_size(condition_shapes.find_largest(x.shape[-2] * x.shape[-1] * side**2, data), side)
+        return x.new_zeros(*x.shape[:-2], size.height, size.width)
 
     def _frozen_text(self, samples: int) -> TextEmbedding | None:
         """None if the text encoder or a learned token is trained: its pass is then counted."""

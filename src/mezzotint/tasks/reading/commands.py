@@ -90,6 +90,7 @@ _CONVERT = (
     Option("--config=FOLDER", "configurations of a single file of unusual size"),
     Option("--part=denoiser_2", "which of Wan 2.2 A14B's two denoisers a single file contains, or shall contain",
            choices=("denoiser", "denoiser_2")),
+    Option("--task=edit", "whether a file of FLUX.1 is Kontext, which edits, or dev", choices=("text", "edit")),
     _BASE, _LAYOUT, REPLACE,
 )
 _MERGE = (
