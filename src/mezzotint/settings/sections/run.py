@@ -286,7 +286,7 @@ class RunSettings(Section):
     modules: timestep embedding, modulation, norms. false treats them like the rest."""
 
     vae_dtype: Annotated[FrozenType | None, RECORDED] = None
-    """The type of the VAE, with the choices of `run.frozen_dtype`; null uses `run.frozen_dtype`. SDXL's original VAE
+    """The type of the VAE and of an image encoder, with the choices of `run.frozen_dtype`; null uses `run.frozen_dtype`. SDXL's original VAE
     overflows in fp16: keep it in fp32, or use the repaired one (fp16-fix) in `model.vae`."""
 
     half_precision: Annotated[Literal["autocast", "matmuls", "most", "all"], RECORDED] = "autocast"

@@ -148,7 +148,8 @@ class ClipSampleSettings(Section):
 
     first_frame: Annotated[InputPath | None, FREE] = None
     """An image that every clip starts with, resized to cover its size and cropped to the middle: image to video, for
-    the families `ltx`, and `wan` with Wan 2.2 TI2V 5B. Also used by previews."""
+    the families `ltx`, and `wan` with Wan 2.2 TI2V 5B and with the I2V models, which need it, here or for each prompt in
+    `sample.conditions.first_frame`. Also used by previews."""
 
 
 class ThresholdingSettings(Section):
