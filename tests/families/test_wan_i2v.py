@@ -13,8 +13,10 @@ import pytest
 import torch
 from diffusers import WanImageToVideoPipeline
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from mezzotint.cli import main
 from mezzotint.diffusion.first_frame import FIRST_FRAME, VISION
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.objective import StepDraws
@@ -197,3 +199,45 @@ def test_settings_that_do_not_apply_are_refused(folders: dict[str, Path]) -> Non
     with pytest.raises(MezzotintError, match=r"remove model\.wan\.first_frame_prob") as caught:
         files_of(folders["A14B"], wan={"first_frame_prob": 0.5}).require_trainable()
     assert caught.value.code == "E1480"
+
+
+def test_files_of_the_other_task_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    image, text = tmp_path / "i2v.safetensors", tmp_path / "t2v.safetensors"
+    assert main(["convert", str(folders["2.1"]), str(image)]) == 0
+    assert main(["convert", str(RECORDS), str(text)]) == 0
+    lean = Path(shutil.copytree(folders["2.1"], tmp_path / "lean"))
+    next((lean / "transformer").glob("*.safetensors")).unlink()
+    plain = load_file(folders["2.1"] / "transformer" / "diffusion_pytorch_model.safetensors")
+    assert all(torch.equal(tensor, plain[name]) for name, tensor in files_of(image, config=lean).network(
+        "denoiser").state_dict().items())  # fmt: skip
+    with pytest.raises(MezzotintError, match=r"of an image-to-video model \(36 channels\), but .* a text") as caught:
+        files_of(image, config=RECORDS)
+    assert caught.value.code == "E1478"
+    with pytest.raises(MezzotintError, match=r"of a text-to-video model \(16 channels\), but .* an image") as caught:
+        files_of(text, config=lean)
+    assert caught.value.code == "E1478"
+
+
+@torch.no_grad()
+def test_image_encoder_in_a_file_replaces_the_own(folders: dict[str, Path], tmp_path: Path) -> None:
+    """As ComfyUI's clip_vision_h.safetensors, which has a projection that the pipeline does not use."""
+    tensors = load_file(folders["2.1"] / "image_encoder" / "model.safetensors")
+    tensors = {f"vision_model.{name}": tensor * 1.5 for name, tensor in tensors.items()}
+    file = tmp_path / "clip_vision.safetensors"
+    save_file(tensors | {"visual_projection.weight": torch.ones(2)}, file)
+    plain, other = files_of(folders["2.1"]), files_of(folders["2.1"], over=[file])
+    assert plain.media_identity() != other.media_identity()
+    image = as_pixels(random_pixels(32, 48, 3))
+    states = [Family.load(files, ["vae", "image_encoder"]).encode_first_frames(image, 5)[VISION]
+              for files in (plain, other)]  # fmt: skip
+    assert not torch.allclose(*states, rtol=1e-2)
+    objective = objective_of(ObjectiveSettings(), Family.load(other, ["vae"]).schedule, "flow")
+    family = Family.load(other)
+    family.export(
+        tmp_path / "out", other, weights={}, dtype="fp32", schedule=family.schedule,
+        trained_form=objective.parameterization,
+    )  # fmt: skip
+    assert load_file(tmp_path / "out" / "image_encoder" / "model.safetensors").keys() == tensors.keys()
+    pipeline: Any = WanImageToVideoPipeline.from_pretrained(str(tmp_path / "out"), local_files_only=True)
+    seen = pipeline.encode_image(Image.fromarray(random_pixels(32, 48, 3)), "cpu")
+    torch.testing.assert_close(seen.flatten(1), states[1], rtol=1e-5, atol=1e-5)

@@ -41,7 +41,7 @@ _MOST, _MOST_LAYERS = 100_000_000, 1000
 """Upper bounds of a configuration's numbers, and of those that count layers; the largest in practice is a vocabulary
 of 256,000."""
 _OF_LAYERS = re.compile(r"layers|num_res_blocks|num_blocks")
-_PREFIXES = {"clip_text": "text_model.", "clip_vision": "vision_model."}
+PREFIXES = {"clip_text": "text_model.", "clip_vision": "vision_model."}
 """The level of tensor names that transformers 5 drops, and files have."""
 _PROJECTION = "visual_projection.weight"
 """What files of CLIP's image encoder may have besides it."""
@@ -156,7 +156,7 @@ def modern_names(network: Network, tensors: Mapping[str, Value]) -> dict[str, Va
 
 
 def _file_name_of(network: Network, name: str) -> str:
-    prefix = _PREFIXES.get(network, "")
+    prefix = PREFIXES.get(network, "")
     return name if name.startswith(prefix) else prefix + name
 
 
@@ -335,14 +335,14 @@ def _checked_build(build: Callable[[], Built], where: Path) -> Built:
 
 def _file_names(network: Network) -> state.Rename:
     """Returns a function from a file's tensor name to the network's."""
-    if network in _PREFIXES:
-        return str if _has_prefix() else lambda name: name.removeprefix(_PREFIXES[network])
+    if network in PREFIXES:
+        return str if _has_prefix() else lambda name: name.removeprefix(PREFIXES[network])
     return _modern_attention if network == "vae" else str
 
 
 @cache
 def _has_prefix() -> bool:
-    """Whether encoders of the installed transformers have the levels of `_PREFIXES`: in its first 5.x releases."""
+    """Whether encoders of the installed transformers have the levels of `PREFIXES`: in its first 5.x releases."""
     small = {
         "hidden_size": 8,
         "intermediate_size": 8,
@@ -354,7 +354,7 @@ def _has_prefix() -> bool:
         "pad_token_id": 1,
     }
     names = state.build_on_meta(partial(find_builder("clip_text"), small)).state_dict()
-    return any(name.startswith(_PREFIXES["clip_text"]) for name in names)
+    return any(name.startswith(PREFIXES["clip_text"]) for name in names)
 
 
 def _modern_attention(name: str) -> str:
