@@ -66,9 +66,7 @@ def test_clips_continue_an_image_as_in_the_pipeline(folders: dict[str, Path], ki
     theirs = pipeline(
         Image.fromarray(image), ["a red circle"], negative_prompt=[""], latents=noise, output_type="latent", **options
     ).frames
-    how = Sampling(
-        family.schedule, family.prediction, "cpu", SampleSettings(steps=4, guidance=(3.0,), solver="unipc")
-    )
+    how = Sampling(family.schedule, family.prediction, "cpu", SampleSettings(steps=4, guidance=(3.0,), solver="unipc"))
     of_image = family.encode_first_frames(as_pixels(image), 5)
     request = Request("a red circle", Size(48, 32, 5), images=of_image)
     with pytest.MonkeyPatch.context() as patch:
@@ -137,9 +135,7 @@ def test_each_denoiser_gets_the_first_frames_of_its_samples(folders: dict[str, P
             assert not torch.allclose(mixed[row], alone.predict(noised, other)[row], rtol=1e-2)
 
 
-def test_cached_latents_depend_on_the_image_encoder_and_its_processor(
-    folders: dict[str, Path], tmp_path: Path
-) -> None:
+def test_cached_latents_depend_on_the_image_encoder_and_its_processor(folders: dict[str, Path], tmp_path: Path) -> None:
     plain = files_of(folders["2.1"]).media_identity()
     assert plain != files_of(RECORDS).media_identity() != files_of(folders["A14B"]).media_identity() != plain
     folder = Path(shutil.copytree(folders["2.1"], tmp_path / "model"))

@@ -38,7 +38,9 @@ DISTILLED = {
 FLOW_MATCHING = [spec.name for spec in specs() if spec.is_flow_matching]
 ANIMATING = ("wan-i2v", "wan-i2v-a14b")
 """Image-to-video models of `wan`."""
-SLOW_EXCEPT_FLUX = [name if name == "flux" else pytest.param(name, marks=pytest.mark.slow) for name in (*FLOW_MATCHING, *ANIMATING)]
+SLOW_EXCEPT_FLUX = [
+    name if name == "flux" else pytest.param(name, marks=pytest.mark.slow) for name in (*FLOW_MATCHING, *ANIMATING)
+]
 CACHED = {
     "data__cache__latents": True, "data__cache__text": True, "data__buckets__step": 16, "data__batch_size": 2,
     "data__buckets__shape": "square", "data__flip": 0, "data__crop": "center", "run__steps": 4, "run__save__every": 2,

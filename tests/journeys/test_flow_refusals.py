@@ -148,7 +148,7 @@ def test_missing_t5_is_refused_for_training(verb: str, shared_world: Any, capsys
 def test_folder_of_another_kind_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     for name, pipeline, output in (
         ("flux", "AuraFlowPipeline", "is a folder of AuraFlowPipeline with a "),
-        ("wan", "WanImageToVideoPipeline", "an image-to-video model"),
+        ("wan", "WanVACEPipeline", "is a folder of WanVACEPipeline with a "),
     ):
         folder = Path(shutil.copytree(shipped_folder(f"tiny-{name}"), tmp_path / name))
         edit(folder / "model_index.json", _class_name=pipeline)

@@ -267,7 +267,7 @@ def tiny_i2v(records: Path, place: Path, *, second: bool = False) -> Path:
     shutil.copytree(records, place, ignore=shutil.ignore_patterns("transformer"))
     config = json.loads((records / "transformer" / "config.json").read_text())
     known = {key: value for key, value in config.items() if not key.startswith("_")}
-    known |= {"in_channels": 36, "num_layers": 1} | ({} if second else {"image_dim": 8, "added_kv_proj_dim": 16})
+    known |= {"in_channels": 36} | ({} if second else {"image_dim": 8, "added_kv_proj_dim": 16})
     torch.manual_seed(36)
     for name in ("transformer", "transformer_2")[: 1 + second]:
         WanTransformer3DModel(**known).save_pretrained(place / name)

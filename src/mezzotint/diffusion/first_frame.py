@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 FIRST_FRAME, VISION = "first_frame", "first_frame_vision"
-"""Names in `Condition.images`: scaled latents (B, C, f, h, w) of the first frame with grey ones after it, and the hidden
-states of the image encoder, (B, tokens · width), of models that have one."""
+"""Names in `Condition.images`: scaled latents (B, C, f, h, w) of the first frame with grey ones after it, and of models
+with an image encoder its hidden states, (B, tokens · width)."""
 
 
 def hold(images: Tensor, frames: int) -> Tensor:
@@ -23,4 +23,3 @@ def mask_given(latents: Tensor, frames_per_latent: int) -> Tensor:
     given = latents.new_zeros(len(latents), frames_per_latent, *latents.shape[2:])
     given[:, :, 0] = 1.0
     return given
-

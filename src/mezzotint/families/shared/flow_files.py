@@ -47,8 +47,6 @@ class FlowFiles(FolderFiles):
 
     pipelines: ClassVar[tuple[str, ...]]
     """Pipeline classes in model_index.json that the family reads."""
-    refused: ClassVar[Mapping[str, str]] = {}
-    """Unsupported pipelines of the same networks: what they are, and why."""
     tokenizer_names: ClassVar[tuple[str, ...]] = (
         "vocab.json",
         "merges.txt",
@@ -166,7 +164,6 @@ class FlowFiles(FolderFiles):
         other = f"; write model.family={family}" if family not in (None, spec.name) else ""
         description = f"a folder of {pipeline or 'an unknown pipeline'}"
         description += f" with a {config['_class_name']}" if "_class_name" in config else ""
-        description += f", {cls.refused[pipeline]}" if pipeline in cls.refused else ""
         raise WeightsError(
             f"{folder.root}: is {description}; family {spec.name} trains {spec.trains} "
             f"({' or '.join(cls.pipelines)}){other}",

@@ -180,9 +180,9 @@ def write(
 
     transformers 5 drops a level of the names in CLIP's encoders; older readers need it, so it is added again.
     transformers also opens a model in the dtype of its configuration, or else of its file, while diffusers uses float32
-    by default: the configuration of such an encoder names float32, so both agree for any dtype of the file. The language
-    model of a vision-language model is written under its names in that model, without the rest. The configuration
-    contains no path of this machine.
+    by default: the configuration of these encoders names float32, so both agree for any dtype of the file. The
+    language model of a vision-language model is written under its names in that model, without the rest. The
+    configuration contains no path of this machine.
     """
     start = ""
     if "text_config" in config:
