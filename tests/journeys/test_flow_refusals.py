@@ -157,7 +157,7 @@ def test_folder_of_another_kind_is_refused(shared_world: Any, capsys: Any, tmp_p
         assert output in message
     message = sentence(shared_world, capsys, **settings_of("wan", RECORDS / "ltx" / "model"))
     assert "error[E1222]" in message
-    assert "is a folder of LTXPipeline with a LTXVideoTransformer3DModel; family wan trains Wan 2.1 text to" in message
+    assert "is a folder of LTXPipeline with a LTXVideoTransformer3DModel; family wan trains Wan 2.1, text to" in message
     assert message.strip().endswith("write model.family=ltx")
 
 

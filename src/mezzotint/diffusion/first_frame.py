@@ -6,9 +6,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-FIRST_FRAME, VISION = "first_frame", "first_frame_vision"
-"""Names in `Condition.images`: scaled latents (B, C, f, h, w) of the first frame with grey ones after it, and of models
-with an image encoder its hidden states, (B, tokens · width)."""
+from mezzotint.settings.sections.conditions import FIRST_FRAME as FIRST_FRAME
+
+VISION = "first_frame_vision"
+"""`FIRST_FRAME` and this are names in `Condition.images`: scaled latents (B, C, f, h, w) of the first frame with grey
+ones after it, and of models with an image encoder its hidden states, (B, tokens · width)."""
 
 
 def hold(images: Tensor, frames: int) -> Tensor:

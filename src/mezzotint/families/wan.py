@@ -280,7 +280,7 @@ class Family(Standardized, ClipFamily):
         self.takes_first_frame = files.by_token
         self._open_image_processor = files.image_processor
         self._image_processor: Any = None
-        self._image_dim = files.configs["denoiser"].get("image_dim")
+        self._image_dim = int(files.configs["denoiser"].get("image_dim") or 0)
         self.first_frame_prob = files.settings.get_section(WanSettings).first_frame_prob
         self._boundary = files.boundary
         trained = [part for part in files.settings.train if is_denoiser(part)]
@@ -365,7 +365,7 @@ class Family(Standardized, ClipFamily):
     def _vision_states(self, x: Tensor, images: Mapping[str, Tensor]) -> Tensor:
         """The image encoder's hidden states (B, 257, 1280); zeros without a first frame. x: of the B samples."""
         if VISION in images:
-            return images[VISION].unflatten(1, (-1, self._image_dim))
+            return cast(Tensor, images[VISION].unflatten(1, (-1, self._image_dim)))
         config = self._configs[_VISION]
         tokens = (int(config["image_size"]) // int(config["patch_size"])) ** 2 + 1
         return torch.zeros(len(x), tokens, self._image_dim, device=x.device)
