@@ -149,7 +149,8 @@ def test_image_to_video_models_have_their_files(clips: str) -> None:
     assert "the image encoder of the model's folder is used" in notes(WAN, clips, "--task=i2v-14B", "--clip=clip.pth")
     assert "with the limit 900" in notes(WAN, clips, "--task=i2v-A14B", "--dit=high_noise")
     [problem] = problems(WAN, "--task=i2v-14B")
-    assert (problem.where, "--task=i2v-14B continues the first frame" in problem.message) == ("--dataset_config", True)
+    assert problem.where == "datasets.0.image_directory in data.toml"
+    assert "--task=i2v-14B continues the first frame of clips" in problem.message
 
 
 def test_previews_of_image_to_video_models_continue_images(clips: str) -> None:
