@@ -206,6 +206,13 @@ def test_files_of_the_other_task_are_refused(folders: dict[str, Path], tmp_path:
     plain = load_file(folders["2.1"] / "transformer" / "diffusion_pytorch_model.safetensors")
     assert all(torch.equal(tensor, plain[name]) for name, tensor in files_of(image, config=lean).network(
         "denoiser").state_dict().items())  # fmt: skip
+    assert main(["convert", str(image), str(tmp_path / "back"), f"--config={lean}"]) == 0
+    back = load_file(tmp_path / "back" / "transformer" / "diffusion_pytorch_model.safetensors")
+    assert all(torch.equal(tensor, back[name]) for name, tensor in plain.items())
+    assert Family.load(files_of(tmp_path / "back")).animates
+    high = tmp_path / "high.safetensors"
+    assert main(["convert", str(folders["A14B"]), str(high), "--part=denoiser"]) == 0
+    assert files_of(high, config=folders["A14B"]).animates
     with pytest.raises(MezzotintError, match=r"of an image-to-video model \(36 channels\), but .* a text") as caught:
         files_of(image, config=RECORDS)
     assert caught.value.code == "E1478"
