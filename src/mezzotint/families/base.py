@@ -170,6 +170,8 @@ class ModelFamily(ABC):
     """Whether the denoiser fills a region of an image, see `ModelFiles.inpaints`."""
     animates: bool = False
     """Whether the denoiser continues a clip's first frame, see `ModelFiles.animates`."""
+    vision_numbers: int = 0
+    """How many numbers `encode_first_frames` returns of each frame as `VISION`; 0 without an image encoder."""
     guides_images: bool = False
     """Whether condition images have a guidance scale of their own."""
 

@@ -281,6 +281,10 @@ class Family(Standardized, ClipFamily):
         self._open_image_processor = files.image_processor
         self._image_processor: Any = None
         self._image_dim = int(files.configs["denoiser"].get("image_dim") or 0)
+        if self._image_dim:
+            vision = files.configs[_VISION]
+            tokens = (int(vision["image_size"]) // int(vision["patch_size"])) ** 2 + 1
+            self.vision_numbers = tokens * self._image_dim
         self.first_frame_prob = files.settings.get_section(WanSettings).first_frame_prob
         self._boundary = files.boundary
         trained = [part for part in files.settings.train if is_denoiser(part)]
@@ -364,11 +368,9 @@ class Family(Standardized, ClipFamily):
 
     def _vision_states(self, x: Tensor, images: Mapping[str, Tensor]) -> Tensor:
         """The image encoder's hidden states (B, 257, 1280); zeros without a first frame. x: of the B samples."""
-        if VISION in images:
-            return cast(Tensor, images[VISION].unflatten(1, (-1, self._image_dim)))
-        config = self._configs[_VISION]
-        tokens = (int(config["image_size"]) // int(config["patch_size"])) ** 2 + 1
-        return torch.zeros(len(x), tokens, self._image_dim, device=x.device)
+        states = images.get(VISION)
+        states = torch.zeros(len(x), self.vision_numbers, device=x.device) if states is None else states
+        return states.view(len(x), -1, self._image_dim)
 
     @torch.no_grad()
     def encode_first_frames(self, images: Tensor, frames: int) -> dict[str, Tensor]:
@@ -379,7 +381,7 @@ class Family(Standardized, ClipFamily):
             return encoded
         encoder = self._part(_VISION)
         if not len(images):
-            return encoded | {VISION: self._vision_states(images, {}).flatten(1)}
+            return encoded | {VISION: images.new_zeros((0, self.vision_numbers), dtype=torch.float32)}
         self._image_processor = self._image_processor or self._open_image_processor()
         levels = ((images.float() + 1.0) * 127.5).round().clamp(0, 255).to("cpu", torch.uint8)
         pixels = self._image_processor(images=list(levels), return_tensors="pt").pixel_values

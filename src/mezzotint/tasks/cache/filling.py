@@ -33,7 +33,6 @@ from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, sample_latents
 from mezzotint.settings.counting import format_bytes, format_count
 from mezzotint.settings.sections.data import DataSettings
-from mezzotint.shapes import latent_size
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _condition_filling, _mask_filling, import_cache, inventory
 from mezzotint.tasks.cache._complete import Complete, Record
@@ -346,9 +345,7 @@ def _store_latents(
     grid, has_frames = family.grid, worker.settings.has_clips or needed.is_joined_image
     if family.animates:
         channels = grid.channels * (2 if latents.content == "moments" else 1)
-        latent = latent_size(needed.bucket, grid.pixels, grid.frames)
-        vision = rows.shape[1] - (channels + grid.channels) * latent.pixels * latent.frames
-        latents.define(LatentLayout(channels, grid.pixels, grid.frames, grid.channels, vision))
+        latents.define(LatentLayout(channels, grid.pixels, grid.frames, grid.channels, family.vision_numbers))
     else:
         pixels_per_latent = needed.bucket.width // rows.shape[-1]
         latents.define(LatentLayout(rows.shape[1], pixels_per_latent, grid.frames if has_frames else 0))
