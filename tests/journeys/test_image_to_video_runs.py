@@ -23,7 +23,9 @@ from mezzotint.settings.sections.data import DataSettings
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
+from mezzotint.tasks.check.check import check
 from mezzotint.tasks.prompts.first_frames import pixels_of
+from mezzotint.tasks.reading.arguments import parse
 from support.flow_folders import tiny_i2v
 from support.run_folders import logged
 
@@ -40,10 +42,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
-    """Four clips of ten frames with captions."""
+    """Four clips of ten frames with captions, and different first frames."""
     folder = tmp_path_factory.mktemp("films")
-    for number in range(4):
-        write_clip(folder / f"{number}.mp4", 10, size=(48, 32))
+    for number, size in enumerate(((48, 32), (32, 48), (64, 32), (32, 36))):
+        write_clip(folder / f"{number}.mp4", 10, size=size)
         (folder / f"{number}.txt").write_text(f"a ball, number {number}")
     return folder
 
@@ -97,6 +99,18 @@ def test_cached_first_frames_train_as_those_of_the_pixels(shared_world: Any, set
     assert narrow == pytest.approx(plain, rel=1e-4)
     assert sample != pytest.approx(plain, rel=1e-4), "another draw of the posterior"
     assert sample == pytest.approx(plain, rel=0.2)
+
+
+@pytest.mark.parametrize("kind", ["2.1", "A14B"])
+def test_check_counts_cached_first_frames(shared_world: Any, settings: Any, kind: str) -> None:
+    own = settings(kind, **CACHED, data__cache__dtype="bf16", data__cache__path=shared_world.root / f"cache-{kind}")
+    [need] = [one for one in check(parse(shared_world.words(f"need-{kind}", **own), "check")).caches
+              if one.kind == "latents"]  # fmt: skip
+    vision = 5 * 8 if kind == "2.1" else 0
+    assert (need.entries, need.bytes) == (4, 4 * 2 * (3 * 16 * 2 * 4 * 4 + vision))
+    assert main(["cache", *shared_world.words(f"need-{kind}", **own)]) == 0
+    stored = sum(path.stat().st_size for path in (shared_world.root / f"cache-{kind}" / "latents").rglob("*"))
+    assert need.bytes <= stored <= need.bytes + 3 * 4096, "rows, and headers of the files"
 
 
 @pytest.mark.parametrize("kind", KINDS)
