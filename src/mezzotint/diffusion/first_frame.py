@@ -22,6 +22,6 @@ def hold(images: Tensor, frames: int) -> Tensor:
 def mask_given(latents: Tensor, frames_per_latent: int) -> Tensor:
     """Which frames are given, (B, frames_per_latent, f, h, w): 1 in the first latent frame, which has only one frame
     and counts as that many, 0 after it. latents: (B, C, f, h, w)."""
-    given = latents.new_zeros(len(latents), frames_per_latent, *latents.shape[2:])
-    given[:, :, 0] = 1.0
-    return given
+    mask = latents.new_zeros(len(latents), frames_per_latent, *latents.shape[2:])
+    mask[:, :, 0] = 1.0
+    return mask

@@ -361,10 +361,10 @@ class Family(Standardized, ClipFamily):
     def _first_frame_channels(self, clips: Tensor, images: Mapping[str, Tensor]) -> Tensor:
         """Which frames are given, and the latents of the first frame, (B, 4 + C, f, h, w); zeros without one. clips:
         noisy latents (B, C, f, h, w)."""
-        given, frame = mask_given(clips, self.grid.frames), images.get(FIRST_FRAME)
+        mask, frame = mask_given(clips, self.grid.frames), images.get(FIRST_FRAME)
         if frame is None:
-            return torch.cat([torch.zeros_like(given), torch.zeros_like(clips)], dim=1)
-        return torch.cat([given, frame.to(clips)], dim=1)
+            return torch.cat([torch.zeros_like(mask), torch.zeros_like(clips)], dim=1)
+        return torch.cat([mask, frame.to(clips)], dim=1)
 
     def _vision_states(self, x: Tensor, images: Mapping[str, Tensor]) -> Tensor:
         """The image encoder's hidden states (B, 257, 1280); zeros without a first frame. x: of the B samples."""
@@ -386,8 +386,8 @@ class Family(Standardized, ClipFamily):
         levels = ((images.float() + 1.0) * 127.5).round().clamp(0, 255).to("cpu", torch.uint8)
         pixels = self._image_processor(images=list(levels), return_tensors="pt").pixel_values
         with without_autocast(encoder):
-            seen = encoder(cast_like_parameters(pixels, encoder), output_hidden_states=True)
-        return encoded | {VISION: seen.hidden_states[-2].float().flatten(1)}
+            states = encoder(cast_like_parameters(pixels, encoder), output_hidden_states=True).hidden_states[-2]
+        return encoded | {VISION: states.float().flatten(1)}
 
 
 def _animated_channels(configs: Configs) -> int:

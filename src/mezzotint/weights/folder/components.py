@@ -80,7 +80,7 @@ def load(
     state.load_into(module, stored, form, rename=rename, ignorable=("position_ids", _PROJECTION, *left_out), kind=guess)
     if network in _CLIP:  # a buffer that is not part of the weights
         inner = getattr(module, "vision_model" if network == "clip_vision" else "text_model", module)
-        positions = inner.embeddings.position_embedding.num_embeddings  # type: ignore[union-attr]
+        positions = cast(nn.Embedding, inner.embeddings.position_embedding).num_embeddings  # type: ignore[union-attr]
         inner.embeddings.position_ids = torch.arange(positions).expand((1, -1))  # type: ignore[union-attr]
     assert form.is_deferred or not any(t.is_meta for t in (*module.parameters(), *module.buffers())), network
     return module
