@@ -105,13 +105,13 @@ def test_training_input_is_that_of_the_pipeline_with_the_own_first_frame(folders
     of_each = [
         pipeline.prepare_latents(one[None], 1, 16, 32, 48, 5, torch.float32, "cpu")[1] for one in batch.pixels[:, :, 0]
     ]
-    given: dict[str, Any] = {}
+    states: dict[str, Any] = {}
     if kind == "2.1":
         images = [Image.fromarray(one) for one in random_pixels(2, 3, 5, 32, 48)[:, :, 0].transpose(0, 2, 3, 1)]
-        given["encoder_hidden_states_image"] = pipeline.encode_image(images, "cpu")
+        states["encoder_hidden_states_image"] = pipeline.encode_image(images, "cpu")
     texts = pipeline.encode_prompt(["a", "b"], do_classifier_free_guidance=False, max_sequence_length=512)[0]
     model_input = torch.cat([noised.x_t, torch.cat(of_each)], dim=1)
-    theirs = pipeline.transformer(model_input, noised.model_t, texts, return_dict=False, **given)[0]
+    theirs = pipeline.transformer(model_input, noised.model_t, texts, return_dict=False, **states)[0]
     assert (ours - theirs).abs().max() <= 1e-4 * theirs.abs().max()
     loss = objective.loss(ours, noised, torch.ones(2)).per_sample
     expected = (theirs - (noised.noise - x_0)).square().mean(dim=(1, 2, 3, 4))

@@ -170,9 +170,9 @@ def test_first_frames_that_are_missing_or_impossible_are_refused(
     for verb in ("check", "train"):
         message = sentence(shared_world, capsys, verb, **settings("2.1", run__preview__every=1))
         assert "error[E1296]: this model continues an image, and the recipe has none; write sample.clip." in message
-    given = {"data__conditions": {"source": str(tmp_path)}}
+    conditions = {"data__conditions": {"source": str(tmp_path)}}
     (tmp_path / "0.png").write_bytes(image.read_bytes())
-    message = sentence(shared_world, capsys, **settings("2.1", **given))
+    message = sentence(shared_world, capsys, **settings("2.1", **conditions))
     assert "data.conditions" in message
     words = ["--prompt=a", "--steps=1", "--size=32x32", "run.device=cpu", f"--out={tmp_path / 'out'}"]
     for more, code, part in (

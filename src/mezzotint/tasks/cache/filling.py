@@ -342,13 +342,14 @@ def _store_latents(
     worker: Worker, latents: LatentCache, family: ModelFamily, needed: LatentEntries, entries: NDArray[np.int64],
     rows: Tensor,
 ) -> None:  # fmt: skip
-    grid, has_frames = family.grid, worker.settings.has_clips or needed.is_joined_image
+    has_frames = worker.settings.has_clips or needed.is_joined_image
     if family.animates:
+        grid = family.grid
         channels = grid.channels * (2 if latents.content == "moments" else 1)
         latents.define(LatentLayout(channels, grid.pixels, grid.frames, grid.channels, family.vision_numbers))
     else:
         pixels_per_latent = needed.bucket.width // rows.shape[-1]
-        latents.define(LatentLayout(rows.shape[1], pixels_per_latent, grid.frames if has_frames else 0))
+        latents.define(LatentLayout(rows.shape[1], pixels_per_latent, family.grid.frames if has_frames else 0))
     store = latents.store(needed.bucket, is_joined_image=needed.is_joined_image)
     assert store is not None
     names = [str(worker.catalogue.path(int(row))) for row in needed.rows[entries]]
