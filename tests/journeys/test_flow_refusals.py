@@ -155,7 +155,7 @@ def test_missing_t5_is_refused_for_training(verb: str, shared_world: Any, capsys
 def test_folder_of_another_kind_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     for name, pipeline, output in (
         ("flux", "AuraFlowPipeline", "is a folder of AuraFlowPipeline with a "),
-        ("wan", "WanImageToVideoPipeline", "an image-to-video model"),
+        ("wan", "WanVACEPipeline", "is a folder of WanVACEPipeline with a "),
     ):
         folder = Path(shutil.copytree(shipped_folder(f"tiny-{name}"), tmp_path / name))
         edit(folder / "model_index.json", _class_name=pipeline)
@@ -164,7 +164,7 @@ def test_folder_of_another_kind_is_refused(shared_world: Any, capsys: Any, tmp_p
         assert output in message
     message = sentence(shared_world, capsys, **settings_of("wan", RECORDS / "ltx" / "model"))
     assert "error[E1222]" in message
-    assert "is a folder of LTXPipeline with a LTXVideoTransformer3DModel; family wan trains Wan 2.1 text to" in message
+    assert "is a folder of LTXPipeline with a LTXVideoTransformer3DModel; family wan trains Wan 2.1, text to" in message
     assert message.strip().endswith("write model.family=ltx")
 
 

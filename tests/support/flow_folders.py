@@ -275,3 +275,43 @@ def tiny_flux2_dev(klein: Path, place: Path) -> Path:
         tokenizer=["transformers", "PreTrainedTokenizerFast"],
     )  # fmt: skip
     return place
+
+
+def tiny_i2v(records: Path, place: Path, *, second: bool = False) -> Path:
+    """A random model as Wan 2.1 I2V is, with an image encoder, or with a `second` denoiser as Wan 2.2 I2V A14B is, from
+    σ = .9 on. records: the folder of a tiny Wan 2.1 T2V, of which all else is."""
+    from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
+    from transformers.models.clip.configuration_clip import CLIPVisionConfig
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+    from transformers.models.clip.modeling_clip import CLIPVisionModel
+
+    shutil.copytree(records, place, ignore=shutil.ignore_patterns("transformer"))
+    config = json.loads((records / "transformer" / "config.json").read_text())
+    known = {key: value for key, value in config.items() if not key.startswith("_")}
+    known |= {"in_channels": 36} | ({} if second else {"image_dim": 8, "added_kv_proj_dim": 16})
+    torch.manual_seed(36)
+    for name in ("transformer", "transformer_2")[: 1 + second]:
+        WanTransformer3DModel(**known).save_pretrained(place / name)
+    edit(place / "model_index.json", _class_name="WanImageToVideoPipeline")
+    if second:
+        edit(
+            place / "model_index.json", transformer_2=["diffusers", "WanTransformer3DModel"], boundary_ratio=0.9,
+            image_encoder=[None, None], image_processor=[None, None],
+        )  # fmt: skip
+        return place
+    sides = {"image_size": 16, "patch_size": 8}
+    vision = CLIPVisionModel(
+        CLIPVisionConfig(hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, **sides)
+    )
+    with torch.no_grad():
+        for parameter in vision.parameters():
+            parameter.normal_(std=0.3)
+    vision.save_pretrained(place / "image_encoder")
+    side = sides["image_size"]
+    processor = CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
+    processor.save_pretrained(place / "image_processor")
+    edit(
+        place / "model_index.json", image_encoder=["transformers", "CLIPVisionModel"],
+        image_processor=["transformers", "CLIPImageProcessor"],
+    )  # fmt: skip
+    return place

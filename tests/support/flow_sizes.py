@@ -30,6 +30,15 @@ FULL: dict[str, tuple[str, dict[str, Any], int]] = {
     "wan-5b": ("wan", WAN | {"num_attention_heads": 24, "ffn_dim": 14336, "num_layers": 30, "in_channels": 48,
                              "out_channels": 48}, 4_999_787_712),
     "wan-14b": ("wan", WAN | {"num_attention_heads": 40, "ffn_dim": 13824, "num_layers": 40}, 14_288_491_584),
+    "wan-i2v-14b": (
+        "wan",
+        WAN | {"num_attention_heads": 40, "ffn_dim": 13824, "num_layers": 40, "in_channels": 36, "image_dim": 1280,
+               "added_kv_proj_dim": 5120},
+        16_394_878_784,
+    ),
+    "wan-i2v-a14b": (
+        "wan", WAN | {"num_attention_heads": 40, "ffn_dim": 13824, "num_layers": 40, "in_channels": 36}, 14_288_901_184,
+    ),
     "ltx-2b": ("ltx", {}, 1_923_385_472),
     "ltx-13b": ("ltx", {"attention_head_dim": 128, "cross_attention_dim": 4096, "num_layers": 48}, 13_042_569_344),
     "flux2-dev": ("flux2", {}, 32_223_281_152),

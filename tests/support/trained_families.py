@@ -24,8 +24,10 @@ CACHED = {
 }  # fmt: skip
 
 
-CLIPS = {"wan": 5, "ltx": 9}
-"""Video families, and how many frames are trained."""
+ANIMATING = ("wan-i2v", "wan-i2v-a14b")
+"""Image-to-video models of `wan`."""
+CLIPS = {"wan": 5, "ltx": 9, **dict.fromkeys(ANIMATING, 5)}
+"""Video models, and how many frames are trained."""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,8 @@ def clip_settings(name: str, clips: Path) -> dict[str, Any]:
 
 
 def settings_of(name: str) -> dict[str, Any]:
+    """Settings of a run of a family, or of one of `ANIMATING` without its model."""
+    name = "wan" if name in ANIMATING else name
     folder = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
     own = OWN.get(name, {}) | DISTILLED.get(name, {})
     return {"model__family": name, "model__path": folder, "model__weights": "files"} | CACHED | own

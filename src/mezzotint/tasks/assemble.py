@@ -84,7 +84,8 @@ def translate_shortage(problem: str, remedy: str) -> Iterator[None]:
 def parts_from_folder(files: ModelFiles) -> tuple[str, ...]:
     """The parts of a model's folder that a run may depend on and a checkpoint does not contain."""
     denoisers = files.spec.denoisers(files.parts)
-    return (*denoisers, *files.spec.text_parts, "vae", "schedule", "tokenizer")
+    media = (part for part in files.spec.media_parts if part in files.parts)
+    return (*denoisers, *files.spec.text_parts, *media, "schedule", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
     precision = Precision.of(recipe.run)
 
     def load(encodes: Encodes) -> ModelFamily:
-        parts = files.spec.text_parts if encodes == "text" else ("vae",)
+        parts = files.spec.text_parts if encodes == "text" else files.spec.media_parts
         layer_streamer = holding.streamed_encoders(recipe, files, device) if encodes == "text" else None
         forms = {part: replace(precision.form_of(part), device=device, layer_streamer=layer_streamer) for part in parts}
         family = family_class(recipe).load(files, parts, forms)
@@ -276,7 +277,7 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     spec = family_spec(recipe.model.family)
     texts = () if recipe.data.cache.text else spec.text_parts
     denoisers = spec.denoisers(recipe.model.train if recipe.run.preview.every is None else None)
-    return (*denoisers, *texts, *(() if recipe.data.cache.latents else ("vae",)))
+    return (*denoisers, *texts, *(() if recipe.data.cache.latents else spec.media_parts))
 
 
 def refuse_empty_shares(recipe: Recipe, processes: int) -> None:

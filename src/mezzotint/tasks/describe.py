@@ -129,7 +129,8 @@ def _parameter_line(recipe: Recipe, model: TrainableModel) -> str:
         assert adapter is not None
         layers = format_count(len(adapter.shapes[part].layers), "layer")
         counts.append(f"{adapter} on {layers} of {part}: {count:,} trained")
-    cached = {*model.family.text_parts * recipe.data.cache.text, *("vae",) * recipe.data.cache.latents}
+    media = tuple(part for part in model.family.spec.media_parts if part in model.files.parts)
+    cached = {*model.family.text_parts * recipe.data.cache.text, *media * recipe.data.cache.latents}
     for part, module in parts.items():
         if part in cached:
             continue

@@ -31,7 +31,7 @@ FLOW_MATCHING = tuple(spec.name for spec in specs() if spec.is_flow_matching)
 KINDS = {
     "sd3": "sd3", "sd3.5-medium": "sd35_medium", "sd3.5-large": "sd35_large", "flux-dev": "flux-dev",
     "flux-schnell": "flux-schnell", "chroma": "chroma", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B",
-    "wan-14b": "wan-t2v-14B",
+    "wan-14b": "wan-t2v-14B", "wan-i2v-14b": "wan-i2v-14B",
     "krea2": "krea2",
     "ltx-2b": "ltx-video", "ltx-13b": "ltx-video-0.9.7", "klein-4b": "flux-2-dev", "klein-9b": "flux-2-dev",
     "flux2-dev": "flux-2-dev",
@@ -73,7 +73,7 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
 
 
-LARGER = {"sd3.5-large", "wan-5b", "wan-14b", "ltx-13b", "klein-9b"}
+LARGER = {"sd3.5-large", "wan-5b", "wan-14b", "wan-i2v-a14b", "ltx-13b", "klein-9b"}
 """Models that differ from another one only in sizes."""
 
 
@@ -103,6 +103,9 @@ def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: st
         ("wan", "blocks.1.scale_shift_table", "blocks.1.modulation"),
         ("wan", "blocks.1.ffn.net.0.proj.weight", "blocks.1.ffn.0.weight"),
         ("wan", "condition_embedder.time_proj.bias", "time_projection.1.bias"),
+        ("wan", "blocks.1.attn2.add_k_proj.bias", "blocks.1.cross_attn.k_img.bias"),
+        ("wan", "blocks.1.attn2.norm_added_k.weight", "blocks.1.cross_attn.norm_k_img.weight"),
+        ("wan", "condition_embedder.image_embedder.ff.net.2.bias", "img_emb.proj.3.bias"),
         ("ltx", "transformer_blocks.1.attn1.norm_q.weight", "transformer_blocks.1.attn1.q_norm.weight"),
         ("ltx", "time_embed.emb.timestep_embedder.linear_1.bias", "adaln_single.emb.timestep_embedder.linear_1.bias"),
         (

@@ -18,7 +18,7 @@ ARCHS = {
     "chroma": "chroma", "flux2": "flux2",
     "flux2_klein_4b": "flux2", "flux2_klein_9b": "flux2", "qwen_image": "qwen-image",
     "qwen_image_edit": "qwen-image", "qwen_image_edit_plus": "qwen-image", "zimage": "z-image", "krea2": "krea2",
-    "wan21": "wan", "wan22_14b": "wan", "wan22_5b": "wan",
+    "wan21": "wan", "wan22_14b": "wan", "wan22_5b": "wan", "wan21_i2v": "wan", "wan22_14b_i2v": "wan",
 }  # fmt: skip
 """Families by `model.arch`; a variant may follow a colon, such as `wan21:14b`."""
 
@@ -26,12 +26,15 @@ _OTHER_ARCHS = {
     "flex1": "Flex.1", "flex2": "Flex.2",
     "zeta_chroma": "Zeta-Chroma", "lumina2": "Lumina-Image 2", "hidream": "HiDream", "hidream_e1": "HiDream",
     "hidream_o1": "HiDream", "omnigen2": "OmniGen2",
-    "wan21_i2v": "Wan image to video", "wan22_14b_i2v": "Wan image to video",
     "ltx2": "LTX-2", "ltx2.3": "LTX-2", "ltx2.5": "LTX-2", "pixart": "PixArt", "pixart_sigma": "PixArt",
     "auraflow": "AuraFlow", "ssd": "SSD-1B", "vega": "Segmind Vega", "anima": "Anima", "ernie_image": "ERNIE-Image",
     "ace_step_15": "audio", "ace_step_15_xl": "audio", "minimax_h3": "MiniMax-H3",
 }  # fmt: skip
 """Kinds of models that Mezzotint does not have yet, by `model.arch`."""
+ANIMATING = ("wan21_i2v", "wan22_14b_i2v")
+"""Kinds of models that continue the first frame of a clip."""
+TWO_DENOISERS = ("wan22_14b", "wan22_14b_i2v")
+"""Kinds of models with one denoiser for high noise and one for low noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ def _set_parts(process: Keys, arch: Arch) -> list[str]:
     parts, keys = [], ["train.train_unet", "train.train_text_encoder"]
     if process["train.train_unet"]:
         parts.append("denoiser")
-        if arch.name == "wan22_14b":
+        if arch.name in TWO_DENOISERS:
             noise = {"denoiser": "train_high_noise", "denoiser_2": "train_low_noise"}
             parts = [part for part, key in noise.items() if process[f"model.model_kwargs.{key}"]]
             keys = [f"model.model_kwargs.{key}" for key in noise.values()]

@@ -127,7 +127,7 @@ DATASETS = (
     row("cache_latents_to_disk", False, "data.cache.latents", "for all sets, in Mezzotint's cache"),
     row("cache_text_embeddings", False, "data.cache.text", "for all sets"),
     ignored("cache_tensors_to_disk", False, "decoded images are not kept"),
-    ignored("cache_clip_vision_to_disk", False, "there are no image encoders"),
+    ignored("cache_clip_vision_to_disk", False, "what an image encoder sees is cached with the latents"),
     ignored("load_image_when_caching_latents", False, "images are not needed beside their latents"),
     ignored("cache_latents_num_workers", int, "workers are chosen by the machine"),
     ignored("num_workers", 2, "workers are chosen by the machine"),
@@ -139,7 +139,8 @@ DATASETS = (
     row("shrink_video_to_frames", True, "data.clips.interval", "frames are spread over the clip (unverified)"),
     waits("auto_frame_count", False, "clips of different lengths", "frames by the length of the clip"),
     of("trim_auto_frame_count_tail", True, "auto_frame_count"),
-    row("do_i2v", False, "model.wan.first_frame_prob", "first-frame conditioning of Wan 2.2 TI2V 5B (unverified)"),
+    row("do_i2v", False, "model.wan.first_frame_prob", "first-frame conditioning of Wan 2.2 TI2V 5B; I2V models always "
+        "continue the first frame (unverified)"),
     waits("do_audio", False, "audio", "sound of clips"),
     of("audio_preserve_pitch", False, "do_audio"),
     of("audio_normalize", False, "do_audio"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from mezzotint.compat.ai_toolkit._control import FILES, Files, needs_images, read_files, set_files, split_prompt
 from mezzotint.compat.ai_toolkit._keys import Keys
-from mezzotint.compat.ai_toolkit._model import EXTRA_GUIDANCE, Arch
+from mezzotint.compat.ai_toolkit._model import ANIMATING, EXTRA_GUIDANCE, Arch
 from mezzotint.compat.ai_toolkit._rows import OWN
 from mezzotint.compat.ai_toolkit._train import to_updates
 from mezzotint.compat.kit.derived import safe_name
@@ -80,7 +80,8 @@ def _set_previews(process: Keys, arch: Arch) -> None:
         process.set("run.preview.every", None, "train.disable_sampling", key)
         return
     if needs_images(arch) and not any(files for _, files in images):
-        text = f"without ctrl_img there are no previews: {arch.name} edits images"
+        does = "continues an image" if arch.name in ANIMATING else "edits images"
+        text = f"without ctrl_img there are no previews: {arch.name} {does}"
         process.note(key, f"{text}; write --ctrl_img FILE after each prompt")
         process.set("run.preview.every", None, key)
         return
@@ -93,6 +94,9 @@ def _set_previews(process: Keys, arch: Arch) -> None:
                 "sample.width", "sample.height")  # fmt: skip
     _set_solver(process)
     if arch.family == "wan":
+        if arch.name in ANIMATING and process.integer("sample.num_frames") < 2:
+            message = f"has one frame, and {arch.name} continues an image"
+            process.refuse("sample.num_frames", message, "write num_frames: 41, or another 4n + 1", "E1017")
         process.set("sample.clip.frames", process.integer("sample.num_frames"), "sample.num_frames")
         process.set("sample.clip.rate", float(process.integer("sample.fps")), "sample.fps")
     _set_common(process, samples, arch)

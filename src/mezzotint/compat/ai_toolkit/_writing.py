@@ -16,7 +16,7 @@ from mezzotint.settings.base import Every
 from mezzotint.settings.families.wan import WanSettings
 from mezzotint.settings.reading.translation import Launched
 from mezzotint.settings.recipe import Recipe
-from mezzotint.settings.sections.conditions import in_folders
+from mezzotint.settings.sections.conditions import FIRST_FRAME, in_folders
 from mezzotint.settings.sections.data import ImageSet
 from mezzotint.settings.sections.sample import SampleSettings
 
@@ -57,10 +57,13 @@ def propose(recipe: Recipe, launched: Launched) -> Values:
 def _find_arch(recipe: Recipe) -> str:
     """The kind of the model. Raises RecipeError for a family that ai-toolkit lacks."""
     family = recipe.model.family
-    if family == "wan" and "denoiser_2" in recipe.model.train:
-        return "wan22_14b"
     if family == "wan" and recipe.model.get_section(WanSettings).first_frame_prob:
         return "wan22_5b"
+    if family == "wan":
+        has_two = "denoiser_2" in recipe.model.train or "a14b" in str(recipe.model.path).lower()
+        animates = recipe.sample.clip.first_frame or FIRST_FRAME in recipe.sample.conditions
+        animates = animates or "i2v" in re.split(r"[^a-z0-9]+", str(recipe.model.path).lower())
+        return ("wan22_14b" if has_two else "wan21") + ("_i2v" if animates else "")
     if family == "flux" and (recipe.model.task == "edit" or recipe.data.condition_names):
         return "flux_kontext"
     if family == "qwen-image" and recipe.data.condition_names:
@@ -103,8 +106,8 @@ def _write_model(recipe: Recipe, arch: str) -> Values:
         "train.train_text_encoder": bool(encoders) or None,
         "model.use_text_encoder_1": not encoders or "text_encoder" in encoders,
         "model.use_text_encoder_2": not encoders or "text_encoder_2" in encoders,
-        "model.model_kwargs.train_high_noise": "denoiser" in trained if arch == "wan22_14b" else None,
-        "model.model_kwargs.train_low_noise": "denoiser_2" in trained if arch == "wan22_14b" else None,
+        "model.model_kwargs.train_high_noise": "denoiser" in trained if arch in _model.TWO_DENOISERS else None,
+        "model.model_kwargs.train_low_noise": "denoiser_2" in trained if arch in _model.TWO_DENOISERS else None,
         f"model.quantize{suffix}": is_low or None,
         "model.low_vram": is_low or None,
         "model.qtype": None, "model.qtype_te": None, f"model.qtype{suffix}": "uint4" if bits == "nf4" else None,
@@ -229,7 +232,9 @@ def _write_samples(recipe: Recipe, arch: str) -> Values:
 
 def _write_prompts(sample: SampleSettings) -> list[str]:
     """The prompts, with their control images as options."""
-    images = list(zip(FILES[1:], sample.conditions.values(), strict=False))
+    first = sample.clip.first_frame
+    conditions = sample.conditions if first is None else {FIRST_FRAME: (first,)}
+    images = list(zip(FILES[1:], conditions.values(), strict=False))
     return [
         prompt + "".join(f" --{key} {files[number if len(files) > 1 else 0]}" for key, files in images)
         for number, prompt in enumerate(sample.prompts)

@@ -12,7 +12,7 @@ from mezzotint import outside
 from mezzotint.compat.kit.derived import bucket_step
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.musubi._dataset_file import SetsFile, TrainingSet, read_dataset_file
-from mezzotint.compat.musubi._model import count_images
+from mezzotint.compat.musubi._model import animates, count_images
 from mezzotint.compat.musubi._rows_model import FUN_CONTROL, LAYERED
 from mezzotint.compat.musubi._scripts import TrainingScript
 
@@ -229,6 +229,10 @@ def _set_format(draft: Draft, script: TrainingScript, contents: SetsFile) -> Non
         return
     if clips and script.family != "wan":
         contents.add(first.sources[first.source], f"{script.name}.py trains images", "write image_directory")
+        return
+    if not clips and animates(draft, script):
+        message = f"--task={draft.text('task')} continues the first frame of clips"
+        contents.add(first.sources[first.source], message, "write video_directory")
         return
     tables = [one.source.endswith("file") for one in contents.sets]
     if len(set(tables)) > 1:

@@ -6,10 +6,10 @@ from mezzotint.compat.kit.adapters import FACTORS
 from mezzotint.compat.kit.dialect import ignored, refused, row, waits
 from mezzotint.compat.musubi._scripts import SCRIPTS
 
-IMAGE_TO_VIDEO = "Wan image to video"
 ONE_FRAME = "one-frame training"
 LAYERED = "Qwen-Image-Layered"
 FUN_CONTROL = "Wan Fun Control"
+LAST_FRAME = "Wan first and last frame to video"
 ONE_ADAPTER = "one adapter for both of Wan's denoisers"
 """Features that options wait for."""
 
@@ -86,12 +86,13 @@ READING = (
     row("text_encoder", str, "model.over", "the file of the text encoder"),
 )
 WAN = (
-    row("task", "t2v-14B", "model.family model.train", "text to video; other tasks wait (flf2v-14B: unverified)",
+    row("task", "t2v-14B", "model.family model.train", "text or image to video; others wait (flf2v-14B: unverified)",
         choices=(
         "t2v-14B", "t2v-1.3B", "i2v-14B", "t2i-14B", "flf2v-14B", "t2v-1.3B-FC", "t2v-14B-FC", "i2v-14B-FC", "i2v-A14B",
         "t2v-A14B")),
     row("t5", str, "model.over", "the file of the text encoder; of a .pth file, that of the model's folder is used"),
-    waits("clip", str, IMAGE_TO_VIDEO, "the file of the image encoder"),
+    row("clip", str, "model.over", "the file of the image encoder of i2v-14B; of a .pth file, that of the model's "
+        "folder is used"),
     waits("dit_high_noise", str, ONE_ADAPTER, "the file of the second transformer, trained with the same adapter"),
     ignored("offload_inactive_dit", False, _TWO),
     ignored("timestep_boundary", float, _TWO),

@@ -40,6 +40,7 @@ class FolderFamily(ModelFamily):
         self.condition_names = files.condition_names
         self.min_conditions = files.min_conditions
         self.text_images = files.text_images
+        self.animates = files.animates
         self._configs = files.configs
         self._lengths = {part: files.length(part) for part in files.text_parts}
         self._open_tokenizer = files.tokenizer

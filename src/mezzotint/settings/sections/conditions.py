@@ -11,6 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from mezzotint.settings.base import ALLOW, FREE, DataPath, Section, take_only
 
+FIRST_FRAME = "first_frame"
+"""The condition of image-to-video models, in `sample.conditions`."""
+
 
 class ConditionSettings(Section):
     """One condition image of each sample, such as the image before an edit."""

@@ -286,8 +286,8 @@ class RunSettings(Section):
     modules: timestep embedding, modulation, norms. false treats them like the rest."""
 
     vae_dtype: Annotated[FrozenType | None, RECORDED] = None
-    """The type of the VAE, with the choices of `run.frozen_dtype`; null uses `run.frozen_dtype`. SDXL's original VAE
-    overflows in fp16: keep it in fp32, or use the repaired one (fp16-fix) in `model.vae`."""
+    """The type of the VAE and of an image encoder, with the choices of `run.frozen_dtype`; null uses that. SDXL's
+    original VAE overflows in fp16: keep it in fp32, or use the repaired one (fp16-fix) in `model.vae`."""
 
     half_precision: Annotated[Literal["autocast", "matmuls", "most", "all"], RECORDED] = "autocast"
     """What runs in bf16 or fp16 in trained networks, if `run.precision` is one of them. `autocast`: torch's autocast

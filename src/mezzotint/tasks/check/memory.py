@@ -104,6 +104,9 @@ class Memory:
     """Whether masters, gradients, optimizer states and the update are in host memory."""
     blocks: tuple[int, ...] = ()
     """Bytes of the denoiser's blocks, without an adapter on them."""
+    animates: bool = False
+    vision_numbers: int = 0
+    """See `ModelFamily`."""
     keeps_gradients: bool = True
     """Whether all gradients are allocated during the forward pass: with several micro-batches a step, and with several
     processes, whose buckets stay. Otherwise they are allocated while activations are freed."""
@@ -169,6 +172,8 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
             size: outline.activations(portrait(size), count) for size, count in select_largest(samples).items()
         },
         grid=outline.family.grid,
+        animates=outline.family.animates,
+        vision_numbers=outline.family.vision_numbers,
         text_numbers=outline.text_numbers(),
         adapter=str(outline.adapter or ""),
         keeps_gradients=processes > 1

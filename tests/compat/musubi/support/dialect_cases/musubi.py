@@ -158,6 +158,7 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
 ELSEWHERE = {
     "script", "fp8_scaled", "text_encoder", "text_encoder1", "text_encoder2", "task", "model_version", "full_bf16",
     "fused_backward_pass", "dataset_config", "guidance_scale", "edit", "edit_plus",
+    "clip",
 }  # fmt: skip
 """Options of other scripts than that of `BAREST`, or with values of several; test_model.py, test_run.py and
 test_datasets.py have them."""
@@ -190,7 +191,7 @@ LINES = Lines(
         (["--network_args", "factors=1"], "--network_args", "E1016"),
         (["--network_module=networks.lokr", "--network_dropout=0.1"], "--network_dropout", "E1018"),
         (["--network_dim=0"], "--network_dim"), (["--network_alpha=-1"], "--network_alpha"),
-        (["--task=i2v-14B"], "--task", "E1018"), (["--task=t2v-A14B"], "--task", "E1017"),
+        (["--task=flf2v-14B"], "--task", "E1018"), (["--task=t2v-A14B"], "--task", "E1017"),
         (["--model_version=original"], "--model_version", "E1016"),
         (["--timestep_sampling=qinglong_flux"], "--timestep_sampling", "E1018"),
         (["--timestep_sampling=krea2_shift"], "--timestep_sampling", "E1018"),
