@@ -52,8 +52,8 @@ def output(denoiser: Any) -> torch.Tensor:
     x = torch.randn(2, config.in_channels, 8, 8, generator=generator)
     text = torch.randn(2, 5, config.cross_attention_dim, generator=generator)
     with torch.no_grad():
-        result: torch.Tensor = denoiser(x, torch.tensor([10, 700]), text).sample
-    return result
+        predicted: torch.Tensor = denoiser(x, torch.tensor([10, 700]), text).sample
+    return predicted
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "convolution", "three factors"])

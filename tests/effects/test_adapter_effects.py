@@ -92,7 +92,7 @@ def test_oft_rotates_the_inputs_of_layers(prepare: Prepare) -> None:
     for _ in range(2):
         ready.step()
     (folder,) = ready.job.host.write_exports(ready.trainer)
-    assert [path.name for path in folder.iterdir()] == [files.DIFFUSERS_NAME]
+    assert [path.name for path in folder.glob("*.safetensors")] == [files.DIFFUSERS_NAME]
     written = files.read(folder / files.DIFFUSERS_NAME, LayerNames(ready.trainer.model.files.trainable_shapes()))
     network = ready.family.parts()["denoiser"]
     for layer, adapter in written.modules.items():
@@ -319,9 +319,9 @@ def test_adapter_files_of_both_layouts_have_metadata(prepare: Prepare) -> None:
     ready = prepare(**LORA, model__adapter__trigger="sks fox", run__name="fox")
     host, trainer = ready.job.host, ready.trainer
     (folder, _) = host.write_exports(trainer)
-    assert {path.name for path in folder.iterdir()} == {files.DIFFUSERS_NAME, "fox.safetensors"}
+    assert {path.name for path in folder.glob("*.safetensors")} == {files.DIFFUSERS_NAME, "fox.safetensors"}
     names = LayerNames(trainer.model.files.trainable_shapes())
-    for path in folder.iterdir():
+    for path in folder.glob("*.safetensors"):
         adapter = files.read(path, names)
         words = adapter.metadata
         assert words["modelspec.trigger_phrase"] == "sks fox"
@@ -340,7 +340,7 @@ def test_adapter_files_of_both_layouts_have_metadata(prepare: Prepare) -> None:
             data__captions__trigger="zwx",
         )  # fmt: skip
         (folder,) = one.job.host.write_exports(one.trainer)
-        assert [path.name for path in folder.iterdir()] == [name]
+        assert [path.name for path in folder.glob("*.safetensors")] == [name]
         assert files.read(folder / name, names).metadata["modelspec.trigger_phrase"] == "zwx"
         assert exports.facts(one.job.resolved.recipe, one.trainer)["steps"] == 0
 

@@ -30,8 +30,8 @@ def prediction(ready: Any, batch: Batch, step: int, captions: tuple[str, ...]) -
     with torch.no_grad():
         noised = ready.objective.noise(batch_latents(ready.family, batch, CPU), drawn)
         text = ready.family.encode_text(captions)
-        result: Tensor = ready.family.predict(noised, ready.family.condition(text, batch))
-    return result
+        predicted: Tensor = ready.family.predict(noised, ready.family.condition(text, batch))
+    return predicted
 
 
 def base_of(prepare: Prepare, **settings: Any) -> Any:
@@ -46,12 +46,12 @@ def distances(prepare: Prepare, ready: Any, step: Any, captions: Callable[[str],
     with torch.no_grad():
         for name, weight in step.before.items():
             masters[name].copy_(weight)
-    base, result = base_of(prepare, **settings), []
+    base, apart = base_of(prepare, **settings), []
     for batch in step.batches.batches:
         texts = tuple(map(captions, batch.captions))
         both = [prediction(model, batch, step.report.step, texts) for model in (trained, base)]
-        result.append((both[0] - both[1]).square().mean(dim=(1, 2, 3)))
-    return result
+        apart.append((both[0] - both[1]).square().mean(dim=(1, 2, 3)))
+    return apart
 
 
 # breaks if the base is not the untrained model, other captions are preserved, or the weight is not a factor

@@ -63,18 +63,18 @@ def schnell(folder: Path) -> None:
     ("name", "make", "output"),
     [
         ("z-image", turbo, "Z-Image-Turbo is a distilled model (its scheduler has shift 3, the base model's 6); "
-         "training it destroys its 8-step sampling. Train Z-Image, set model.under=FILE to an adapter that "
-         "undoes the distillation while training, or set model.z_image.distilled=true"),
+         "training it destroys its 8-step sampling. Train Z-Image, put an "
+         "adapter that undoes the distillation under the run (model.under), or set model.z_image.distilled=true"),
         ("flux2", distilled, "this FLUX.2 Klein is a distilled model (is_distilled in model_index.json); training it "
-         "destroys its 4-step sampling. Train the base model, set model.under=FILE to an adapter that undoes "
-         "the distillation while training, or set model.flux2.distilled=true"),
+         "destroys its 4-step sampling. Train the base model, put an "
+         "adapter that undoes the distillation under the run (model.under), or set model.flux2.distilled=true"),
         ("krea2", distilled, "Krea 2 Turbo is a distilled model (is_distilled in model_index.json); training it "
-         "destroys its 8-step sampling. Train Krea 2 Raw, whose adapters also work with Turbo, set "
-         "model.under=FILE to an adapter that undoes the distillation while training, or set "
+         "destroys its 8-step sampling. Train Krea 2 Raw, whose adapters also work with Turbo, put an "
+         "adapter that undoes the distillation under the run (model.under), or set "
          "model.krea2.distilled=true"),
         ("flux", schnell, "FLUX.1-schnell is a distilled model (guidance_embeds is false in its configuration); "
-         "training it destroys its 4-step sampling. Train FLUX.1-dev, whose adapters also work with schnell, set "
-         "model.under=FILE to an adapter that undoes the distillation while training, or set "
+         "training it destroys its 4-step sampling. Train FLUX.1-dev, whose adapters also work with schnell, put an "
+         "adapter that undoes the distillation under the run (model.under), or set "
          "model.flux.distilled=true"),
     ],
     ids=["z-image", "flux2", "krea2", "flux"],

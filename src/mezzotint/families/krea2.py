@@ -101,8 +101,8 @@ class Files(FlowFiles):
         if self.is_distilled and not is_allowed:
             raise WeightsError(
                 f"{self.root}: Krea 2 Turbo is a distilled model (is_distilled in model_index.json); training it "
-                "destroys its 8-step sampling. Train Krea 2 Raw, whose adapters also work with Turbo, set "
-                "model.under=FILE to an adapter that undoes the distillation while training, or set "
+                "destroys its 8-step sampling. Train Krea 2 Raw, whose adapters also work with Turbo, put an "
+                "adapter that undoes the distillation under the run (model.under), or set "
                 "model.krea2.distilled=true",
                 code="E1221",
             )

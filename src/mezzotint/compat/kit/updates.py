@@ -147,9 +147,15 @@ def _refuse_schedule(draft: Draft, name: str) -> None:
         draft.refuse("lr_scheduler", f"{name} is not supported", remedy)
 
 
+_LENGTHS = {
+    "warmup": ("optim.schedule.warmup_steps", "optim.schedule.warmup_ratio"),
+    "cooldown": ("optim.schedule.cooldown_steps", "optim.schedule.cooldown_ratio"),
+}
+"""The settings of a length in steps, and as a share of the run."""
+
+
 def _set_length(draft: Draft, name: str, setting: str, flag: str) -> None:
-    """Sets the steps, or the share of the run, of a warm-up or a decay. setting: what comes before `_steps` and
-    `_ratio`."""
+    """Sets the steps, or the share of the run, of a warm-up or a decay. setting: of `_LENGTHS`."""
     text = draft.text(flag).strip()
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -165,10 +171,10 @@ def _set_length(draft: Draft, name: str, setting: str, flag: str) -> None:
         draft.refuse(flag, "constant has no warm-up, as in the script", remedy, "E1017")
         return
     is_share = value < 1 or text.endswith("%")
-    values = {"steps": 0 if is_share else _in_steps(draft, flag, int(value)), "ratio": value if is_share else 0.0}
-    for unit, number in values.items():
+    numbers = (0 if is_share else _in_steps(draft, flag, int(value)), value if is_share else 0.0)
+    for path, number in zip(_LENGTHS[setting], numbers, strict=True):
         if number or setting == "warmup":
-            draft.set(f"optim.schedule.{setting}_{unit}", number, flag)
+            draft.set(path, number, flag)
 
 
 def _in_steps(draft: Draft, flag: str, count: int) -> int:
