@@ -241,8 +241,8 @@ def preserved_captions(recipe: Recipe) -> PreservedCaptions | None:
 
 def only_texts_of_files(recipe: Recipe) -> bool:
     """Whether every embedding of the run comes from files of another trainer, and no text encoder is needed: no caption
-    is dropped, no preview is generated."""
-    is_other = recipe.data.drops_captions or recipe.run.preview.every is not None
+    is dropped, nothing is sampled."""
+    is_other = recipe.data.drops_captions or recipe.run.generates
     if recipe.data.clips.images_from == "images":
         joined_images = catalogues.joined_images_settings(recipe.data)
         is_other |= not format_spec(joined_images.format).reads_texts(joined_images)
@@ -275,7 +275,7 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     """The parts that training computes with: cached parts are not loaded."""
     spec = family_spec(recipe.model.family)
     texts = () if recipe.data.cache.text else spec.text_parts
-    denoisers = spec.denoisers(recipe.model.train if recipe.run.preview.every is None else None)
+    denoisers = spec.denoisers(None if recipe.run.generates else recipe.model.train)
     return (*denoisers, *texts, *(() if recipe.data.cache.latents else ("vae",)))
 
 
@@ -359,11 +359,12 @@ def open_model(
     if not runtime.holds_masters and precision.gradients != precision.weights:
         set_gradient_dtype(trained.values(), precision.gradients)
     prediction = recipe.model.prediction or family.prediction
+    base = _open_base(recipe, family, copy, adapter)
     return TrainableModel(
         family, files, trained, objective_of(recipe.objective, family.schedule, prediction).to(runtime.device),
         prediction, precision, optim, update, LossScale(recipe.run.scaler, precision, runtime.device),
         attention=recipe.model.attention, recomputed_blocks=recomputed, compiled_blocks=compiled, adapter=adapter,
-        under=under, preservation=_open_preservation(recipe, family, copy, adapter),
+        under=under, base=base, preservation=_open_preservation(recipe, family, base),
         loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
         records_graphs=recipe.run.kernels.cuda_graphs and runtime.device.type == "cuda",
     )  # fmt: skip
@@ -392,12 +393,20 @@ def _open_frozen_copy(
     return kind(files, {**shared, **copy.parts()})
 
 
-def _open_preservation(
+def _open_base(
     recipe: Recipe, family: ModelFamily, copy: ModelFamily | None, adapter: TrainedAdapter | None
-) -> Preservation | None:
+) -> BaseModel | None:
+    """The model without what is trained; None where the recipe keeps none (`Recipe.contradictions`)."""
+    if copy is not None:
+        return BaseModel(copy)
+    has_base = (adapter is not None or recipe.model.train == (PART,)) and recipe.model.adapter.init != "pissa"
+    return BaseModel(family, adapter) if has_base else None
+
+
+def _open_preservation(recipe: Recipe, family: ModelFamily, base: BaseModel | None) -> Preservation | None:
     if recipe.objective.preserve.kind == "none":
         return None
-    base = BaseModel(family, adapter) if copy is None else BaseModel(copy)
+    assert base is not None
     return Preservation(recipe.objective.preserve, base, family, bool(recipe.model.trained_encoders))
 
 
