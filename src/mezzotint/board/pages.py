@@ -187,8 +187,11 @@ class Pages:
                 return {"output": actions.last_output(path) if is_shown else ""}
             case "stored":
                 stored = {"checkpoints": runs.checkpoints(path), "exports": runs.exports(path)}
+                table = self.metrics_cache.metrics(path).table
                 return {
                     **stored,
+                    "has_leaks": "drift/leak" in table.rows,
+                    "leak_of": lambda one: table.latest(f"drift/leak{'_shadow' * ('ema' in one.name)}", one.step),
                     "resume_command": runs.resume_command(path) if (path / "recipe.yaml").is_file() else "",
                 }
             case "description":
