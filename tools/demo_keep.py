@@ -38,7 +38,9 @@ SETTINGS = (
     "optim.part_lr={}",
     f"data.captions.template='{keep.TEMPLATE}'",
     f"data.captions.trigger='{keep.TRIGGER}'",
+    "data.captions.dropout=0",
     "data.cache.text=true",
+    "run.steps=220",
     "run.preview.every=null",
     "run.drift.every=40 steps",
     "run.drift.unrelated=['a red circle', 'a green square', 'a blue star', 'a white ring', 'a yellow cross']",
@@ -46,8 +48,8 @@ SETTINGS = (
 """What the lesson asks of the recipe `mini-lora` besides its images."""
 OF_KIND: Mapping[str, tuple[str, ...]] = {
     "none": (),
-    "output": ("objective.preserve.kind=output",),
-    "blank": ("objective.preserve.kind=blank",),
+    "output": ("objective.preserve.kind=output", "objective.preserve.weight=3"),
+    "blank": ("objective.preserve.kind=blank", "objective.preserve.weight=3"),
 }
 
 

@@ -48,7 +48,7 @@ from mezzotint.settings.sections.holdout import HoldoutSettings
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.settings.sections.tokens import PART
-from mezzotint.tasks import holding, selection
+from mezzotint.tasks import base_models, holding, selection
 from mezzotint.training import rates
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.loop import RunHost, Trainer
@@ -56,7 +56,6 @@ from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, set_gradient_dtype
-from mezzotint.training.preservation import BaseModel, Preservation
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.update import Update
@@ -332,7 +331,7 @@ def open_model(
     family = _load(resolved, files, runtime, needed_parts(recipe) if parts is None else parts)
     under = adapters_under.put_under(recipe.model.under, files, family.parts())
     copies = recipe.objective.preserve.frozen_copy
-    copy = _open_frozen_copy(recipe, files, family, runtime, precision) if copies else None
+    copy = base_models.open_frozen_copy(recipe, files, family, runtime, precision) if copies else None
     # 2. Choose what is trained before any cast: learned tokens, and adapters from weights, start from the file.
     trained, adapter = selection.select_trained(recipe, files, family, values=runtime.has_values)
     # 3. Cast what is frozen, before blocks are wrapped or offloaded.
@@ -359,12 +358,12 @@ def open_model(
     if not runtime.holds_masters and precision.gradients != precision.weights:
         set_gradient_dtype(trained.values(), precision.gradients)
     prediction = recipe.model.prediction or family.prediction
-    base = _open_base(recipe, family, copy, adapter)
+    base = base_models.open_base(recipe, family, copy, adapter)
     return TrainableModel(
         family, files, trained, objective_of(recipe.objective, family.schedule, prediction).to(runtime.device),
         prediction, precision, optim, update, LossScale(recipe.run.scaler, precision, runtime.device),
         attention=recipe.model.attention, recomputed_blocks=recomputed, compiled_blocks=compiled, adapter=adapter,
-        under=under, base=base, preservation=_open_preservation(recipe, family, base),
+        under=under, base=base, preservation=base_models.open_preservation(recipe, family, base),
         loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
         records_graphs=recipe.run.kernels.cuda_graphs and runtime.device.type == "cuda",
     )  # fmt: skip
@@ -377,37 +376,6 @@ def _load(resolved: Resolved, files: ModelFiles, runtime: Runtime, parts: Collec
         family = family_class(recipe).load(files, parts, forms)
     refuse_unfit(recipe, family.grid)
     return family
-
-
-def _open_frozen_copy(
-    recipe: Recipe, files: ModelFiles, family: ModelFamily, runtime: Runtime, precision: Precision
-) -> ModelFamily:
-    """The family with another, frozen copy of each trained part, and the same networks otherwise."""
-    kind, parts = family_class(recipe), [part for part in recipe.model.train if part in files.parts]
-    with nullcontext() if runtime.has_values else EmptyOnMeta():
-        copy = kind.load(files, parts, {part: precision.form_of(part) for part in parts})
-    adapters_under.put_under(recipe.model.under, files, copy.parts())
-    device = runtime.device if runtime.has_values else torch.device("meta")
-    holding.freeze(copy, recipe, precision, device)
-    shared = {part: module for part, module in family.parts().items() if part in files.parts}
-    return kind(files, {**shared, **copy.parts()})
-
-
-def _open_base(
-    recipe: Recipe, family: ModelFamily, copy: ModelFamily | None, adapter: TrainedAdapter | None
-) -> BaseModel | None:
-    """The model without what is trained; None where the recipe keeps none (`Recipe.contradictions`)."""
-    if copy is not None:
-        return BaseModel(copy)
-    has_base = (adapter is not None or recipe.model.train == (PART,)) and recipe.model.adapter.init != "pissa"
-    return BaseModel(family, adapter) if has_base else None
-
-
-def _open_preservation(recipe: Recipe, family: ModelFamily, base: BaseModel | None) -> Preservation | None:
-    if recipe.objective.preserve.kind == "none":
-        return None
-    assert base is not None
-    return Preservation(recipe.objective.preserve, base, family, bool(recipe.model.trained_encoders))
 
 
 def _offload(

@@ -23,6 +23,9 @@ from mezzotint.training.update import Update
 
 Weights = Literal["raw", "ema"]
 
+NumberSink = Callable[[int, Mapping[str, float]], None]
+"""Receives measured numbers by tag: (completed steps, numbers)."""
+
 WRITTEN: Mapping[Weights, str] = {"raw": "raw", "ema": "shadow"}
 """The names of the two kinds of weights in file names, image metadata and curves."""
 
@@ -110,3 +113,11 @@ def fixed_draws(seed: int, keys: Sequence[str], timestep: int, device: torch.dev
         shrinking=pyramid.ratios([draws.uniform(level) for level in levels]),
         offset_share=draws.uniform(draws.key(seed, "validation-offset-strength", timestep)),
     )
+
+
+def spread(count: int, num_timesteps: int, span: tuple[float, float] = (0.0, 1.0)) -> tuple[int, ...]:
+    """The centres of `count` equal parts of [0, num_timesteps), or every timestep if there are no more than `count`.
+    span: start and end of the part of the schedule to measure, as fractions."""
+    low, high = (round(end * num_timesteps) for end in span)
+    count = min(count, high - low)
+    return tuple(low + (2 * index + 1) * (high - low) // (2 * count) for index in range(count))

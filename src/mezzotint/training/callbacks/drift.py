@@ -31,17 +31,18 @@ from mezzotint.settings.sections.sample import SampleSettings, SolverName
 from mezzotint.stages import Batch, StepReport
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,
+    NumberSink,
     Weights,
     encode_once,
     fixed_draws,
     latents_of,
     set_eval_mode,
     skip_when_out_of_memory,
+    spread,
     text_of,
     weights_in_use,
 )
 from mezzotint.training.callbacks.base import Action, Callback, DriftPrompt, Setup
-from mezzotint.training.callbacks.validation import NumberSink, spread
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 

@@ -21,12 +21,14 @@ from mezzotint.settings.base import Every
 from mezzotint.stages import Batch, Condition, StepReport
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,
+    NumberSink,
     Weights,
     encode_once,
     fixed_draws,
     latents_of,
     set_eval_mode,
     skip_when_out_of_memory,
+    spread,
     text_of,
     weights_in_use,
 )
@@ -37,9 +39,6 @@ from mezzotint.training.progress import Progress
 
 MIN_MEASUREMENTS = 11
 RECENT = 5
-
-NumberSink = Callable[[int, Mapping[str, float]], None]
-"""Receives measured numbers by tag: (completed steps, numbers)."""
 
 
 @dataclass(eq=False)
@@ -173,14 +172,6 @@ class Validation(Callback):
         with torch.autocast(self.device.type, enabled=False):
             squares = (predicted.float() - self.model.objective.target(noised)).square()
             return learned_variance.mean(squares, self.model.loss_mask.weights(batch.mask, x_0))
-
-
-def spread(count: int, num_timesteps: int, span: tuple[float, float] = (0.0, 1.0)) -> tuple[int, ...]:
-    """The centres of `count` equal parts of [0, num_timesteps), or every timestep if there are no more than `count`.
-    span: start and end of the part of the schedule to measure, as fractions."""
-    low, high = (round(end * num_timesteps) for end in span)
-    count = min(count, high - low)
-    return tuple(low + (2 * index + 1) * (high - low) // (2 * count) for index in range(count))
 
 
 class OverfitWarning:
