@@ -113,8 +113,9 @@ class Recipe(Section):
             )
         if self.sample.under and not self.model.under:
             yield "sample.under=true applies the adapters of model.under, and there is none; leave it out"
-        if self.objective.preserve.kind != "none":
-            yield from self._preservation_contradictions()
+        yield from self._base_contradictions()
+        yield from self._preservation_contradictions()
+        yield from self._drift_contradictions()
         yield from self._adapter_contradictions()
         yield from self._sharding_contradictions()
         yield from self._offload_contradictions()
@@ -296,25 +297,50 @@ class Recipe(Section):
                 "run.runtime=fsdp and leave run.offload.blocks out, or train an adapter"
             )
 
-    def _preservation_contradictions(self) -> Iterator[str]:
-        """What does not work with preservation by the base's prediction."""
-        preserve, kind = self.objective.preserve, f"objective.preserve.kind={self.objective.preserve.kind}"
+    def _base_contradictions(self) -> Iterator[str]:
+        """What does not work with the model as it was before training (the base), which preservation and the meter of
+        its drift compare with."""
+        preserve = self.objective.preserve
+        users = [f"objective.preserve.kind={preserve.kind}"] if preserve.kind != "none" else []
+        users += ["run.drift.every"] if self.run.drift.every is not None else []
         trains_weights = not self.model.has_adapter and self.model.train != (tokens.PART,)
-        if trains_weights and not preserve.frozen_copy:
+        if preserve.frozen_copy and not users:
             yield (
-                f"{kind} needs the model as it was before training; train an adapter, which can be switched off, or "
-                "write objective.preserve.frozen_copy=true, which keeps a second copy of the trained parts in memory"
+                "objective.preserve.frozen_copy is set, and nothing uses it; write objective.preserve.kind=output or "
+                "run.drift.every='100 steps', or leave it out"
+            )
+        if users and trains_weights and not preserve.frozen_copy:
+            yield (
+                f"{users[0]} needs the model as it was before training; train an adapter, which can be switched off, "
+                "or write objective.preserve.frozen_copy=true, which keeps a second copy of the trained parts in memory"
             )
         if preserve.frozen_copy and not trains_weights:
             yield "objective.preserve.frozen_copy is for full training: an adapter is switched off; leave it out"
-        if self.model.adapter.init == "pissa":
+        if users and self.model.adapter.init == "pissa":
             yield (
-                f"{kind} switches the adapter off to get the base, and model.adapter.init=pissa has changed the "
+                f"{users[0]} switches the adapter off to get the base, and model.adapter.init=pissa has changed the "
                 "weights under it; set another model.adapter.init"
             )
         if preserve.frozen_copy and (self.run.runtime == "fsdp" or self.run.offload.blocks is not None):
             name = "run.runtime=fsdp" if self.run.runtime == "fsdp" else "run.offload.blocks"
             yield f"objective.preserve.frozen_copy is not shared or offloaded by {name}; leave one of them out"
+
+    def _drift_contradictions(self) -> Iterator[str]:
+        if self.run.drift.every is None:
+            return
+        if self.data.condition_names or self.data.inpaint.masks != "none":
+            yield (
+                "run.drift measures prompts without images, and the model takes images as well (data.conditions or "
+                "data.inpaint); leave run.drift.every out"
+            )
+        if format_spec(self.data.format).reads_texts(self.data):
+            yield f"run.drift encodes prompts, and data.format={self.data.format} reads embeddings from files"
+
+    def _preservation_contradictions(self) -> Iterator[str]:
+        """What does not work with preservation by the base's prediction."""
+        preserve, kind = self.objective.preserve, f"objective.preserve.kind={self.objective.preserve.kind}"
+        if preserve.kind == "none":
+            return
         if self.data.has_clips and self.data.clips.images:
             yield f"{kind} is for clips or for images, and data.clips.images joins both; set data.clips.images=0"
         if preserve.adds_pass and format_spec(self.data.format).reads_texts(self.data):

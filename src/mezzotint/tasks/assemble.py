@@ -47,7 +47,7 @@ from mezzotint.settings.sections.holdout import HoldoutSettings
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.settings.sections.tokens import PART
-from mezzotint.tasks import holding, preserving, selection
+from mezzotint.tasks import base_models, holding, selection
 from mezzotint.training import rates
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.loop import RunHost, Trainer
@@ -226,7 +226,7 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
         compute = precision.low_bit or names[precision.frozen]
         text = TextCache(
             folder, recipe.data, identity=identity, compute=compute, images=files.text_images,
-            preserved=preserving.list_captions(recipe),
+            preserved=base_models.list_captions(recipe),
         )  # fmt: skip
         text.expected_shape = files.text_shape()
     return Caches(latents, text, files.text_images)
@@ -234,8 +234,8 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
 
 def only_texts_of_files(recipe: Recipe) -> bool:
     """Whether every embedding of the run comes from files of another trainer, and no text encoder is needed: no caption
-    is dropped, no preview is generated."""
-    is_other = recipe.data.drops_captions or recipe.run.preview.every is not None
+    is dropped, nothing is sampled."""
+    is_other = recipe.data.drops_captions or recipe.run.generates
     if recipe.data.clips.images_from == "images":
         joined_images = catalogues.joined_images_settings(recipe.data)
         is_other |= not format_spec(joined_images.format).reads_texts(joined_images)
@@ -268,7 +268,7 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     """The parts that training computes with: cached parts are not loaded."""
     spec = family_spec(recipe.model.family)
     texts = () if recipe.data.cache.text else spec.text_parts
-    denoisers = spec.denoisers(recipe.model.train if recipe.run.preview.every is None else None)
+    denoisers = spec.denoisers(None if recipe.run.generates else recipe.model.train)
     return (*denoisers, *texts, *(() if recipe.data.cache.latents else spec.media_parts))
 
 
@@ -324,7 +324,7 @@ def open_model(
     # 1. Load each part in its final type and onto its final device, to avoid a second copy.
     family = _load(resolved, files, runtime, needed_parts(recipe) if parts is None else parts)
     under = adapters_under.put_under(recipe.model.under, files, family.parts())
-    copy = preserving.open_frozen_copy(recipe, files, family, runtime, precision)
+    copy = base_models.open_frozen_copy(recipe, files, family, runtime, precision)
     # 2. Choose what is trained before any cast: learned tokens, and adapters from weights, start from the file.
     trained, adapter = selection.select_trained(recipe, files, family, values=runtime.has_values)
     # 3. Cast what is frozen, before blocks are wrapped or offloaded.
@@ -351,11 +351,12 @@ def open_model(
     if not runtime.holds_masters and precision.gradients != precision.weights:
         set_gradient_dtype(trained.values(), precision.gradients)
     prediction = recipe.model.prediction or family.prediction
+    base = base_models.open_base(recipe, family, copy, adapter)
     return TrainableModel(
         family, files, trained, objective_of(recipe.objective, family.schedule, prediction).to(runtime.device),
         prediction, precision, optim, update, LossScale(recipe.run.scaler, precision, runtime.device),
         attention=recipe.model.attention, recomputed_blocks=recomputed, compiled_blocks=compiled, adapter=adapter,
-        under=under, preservation=preserving.open_preservation(recipe, family, copy, adapter),
+        under=under, base=base, preservation=base_models.open_preservation(recipe, family, base),
         loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
         records_graphs=recipe.run.kernels.cuda_graphs and runtime.device.type == "cuda",
     )  # fmt: skip
@@ -468,7 +469,7 @@ def open_trainer(
         ),
         device=runtime.device,
         caches=caches,
-        preserved=preserving.list_captions(recipe),
+        preserved=base_models.list_captions(recipe),
     )
     with ExitStack() as stack:
         stack.callback(loader.close)

@@ -39,7 +39,7 @@ from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
 from mezzotint.tasks.check.memory import Memory, MetaModel, build_described_model, memory_of
 from mezzotint.tasks.holding import free_device_memory
-from mezzotint.tasks.prompts import long_captions, previews
+from mezzotint.tasks.prompts import drift, long_captions, previews
 from mezzotint.tasks.reading import choices
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.continuing import folder_of
@@ -340,7 +340,7 @@ def _check_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
     recipe, length = checked.recipe, checked.length
     if checked.dataset is not None:
         with checked.collect_problems():
-            captions = previews.captions(recipe, checked.dataset)
+            captions = (*previews.captions(recipe, checked.dataset), *drift.captions(recipe, checked.dataset))
             caches = assemble.open_caches(recipe, checked.model_files())
             checked.caches = estimates.cache_needs(recipe, checked.dataset, caches, memory, captions)
     with checked.collect_problems():

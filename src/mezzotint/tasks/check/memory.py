@@ -229,10 +229,10 @@ def _bytes_of_gradients(outline: MetaModel) -> int:
 
 def _bytes_of_frozen_copy(outline: MetaModel) -> int:
     """Bytes of the frozen copy of the trained parts (`objective.preserve.frozen_copy`)."""
-    preservation, own = outline.model.preservation, outline.family.parts()
-    if preservation is None:
+    base, own = outline.model.base, outline.family.parts()
+    if base is None:
         return 0
-    copied = [module for part, module in preservation.base.family.parts().items() if module is not own.get(part)]
+    copied = [module for part, module in base.family.parts().items() if module is not own.get(part)]
     return sum(_bytes(tensor) for module in copied for tensor in (*module.parameters(), *module.buffers()))
 
 

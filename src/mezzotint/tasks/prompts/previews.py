@@ -286,13 +286,13 @@ def _lines(recipe: Recipe, file: PromptFile, dataset: Dataset) -> tuple[Line, ..
     return tuple(_caption_lines(recipe, dataset, in_buckets="size" not in file.settings))
 
 
-def _in_turn(dataset: Dataset) -> NDArray[np.int32]:
-    """The trained rows, ascending: the first of each set, the second of each, and so on."""
+def rows_in_turn(dataset: Dataset) -> NDArray[np.int32]:
+    """The trained rows, ascending: the first of each set, the second of each, and so on; at most `_LOOKED_AT`."""
     rows = np.sort(dataset.rows)
     of_set = dataset.catalogue.set[rows]
     order = np.argsort(of_set, kind="stable")
     first = np.searchsorted(of_set[order], of_set[order])
-    return rows[order][np.argsort(np.arange(len(rows)) - first, kind="stable")]
+    return rows[order][np.argsort(np.arange(len(rows)) - first, kind="stable")][:_LOOKED_AT]
 
 
 def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Iterator[Line]:
@@ -302,7 +302,7 @@ def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Ite
     sizes = in_buckets and recipe.sample.size is None and not recipe.data.has_clips
     table = buckets.table(recipe.data) if sizes else ()
     seen: set[str] = set()
-    for row in _in_turn(dataset)[:_LOOKED_AT].tolist():
+    for row in rows_in_turn(dataset).tolist():
         settings = dataset.catalogue.settings_of(row, recipe.data)
         caption = without_changes(dataset.catalogue.captions(row)[0], Changes.of(settings.captions))
         if caption in seen:

@@ -1,4 +1,4 @@
-"""What a run needs to preserve the base's predictions (`objective.preserve`)."""
+"""The model without what is trained, and preservation by its prediction, from a recipe."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mezzotint.data.schedule.preserved import PreservedCaptions
 from mezzotint.families.base import ModelFamily
 from mezzotint.runtimes.base import Runtime
 from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.tokens import PART
 from mezzotint.tasks import holding
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.preservation import BaseModel, Preservation
@@ -42,11 +43,19 @@ def open_frozen_copy(
     return kind(files, {**shared, **copy.parts()})
 
 
-def open_preservation(
+def open_base(
     recipe: Recipe, family: ModelFamily, copy: ModelFamily | None, adapter: TrainedAdapter | None
-) -> Preservation | None:
-    """copy: see `open_frozen_copy`. None without preservation."""
+) -> BaseModel | None:
+    """The model without what is trained; None where the recipe keeps none (`Recipe.contradictions`)."""
+    if copy is not None:
+        return BaseModel(copy)
+    has_base = (adapter is not None or recipe.model.train == (PART,)) and recipe.model.adapter.init != "pissa"
+    return BaseModel(family, adapter) if has_base else None
+
+
+def open_preservation(recipe: Recipe, family: ModelFamily, base: BaseModel | None) -> Preservation | None:
+    """Preservation by the base's prediction; None for a recipe without."""
     if recipe.objective.preserve.kind == "none":
         return None
-    base = BaseModel(family, adapter) if copy is None else BaseModel(copy)
+    assert base is not None
     return Preservation(recipe.objective.preserve, base, family, bool(recipe.model.trained_encoders))
