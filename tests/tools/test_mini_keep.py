@@ -20,12 +20,12 @@ def drawn(shape: str, colour: str) -> np.ndarray:
 
 
 def test_prompts_of_the_groups_differ_in_the_trigger_only() -> None:
-    asked = keep.questions()
-    assert {group: len(prompts) for group, prompts in asked.items()} == dict.fromkeys(asked, keep.ASKED)
-    own, other = ([prompt for prompt, _, _ in asked[group]] for group in ("trigger", "class"))
+    questions = keep.questions()
+    assert {group: len(prompts) for group, prompts in questions.items()} == dict.fromkeys(questions, keep.ASKED)
+    own, other = ([prompt for prompt, _, _ in questions[group]] for group in ("trigger", "class"))
     assert [prompt.replace(keep.TRIGGER, keep.CLASS) for prompt in own] == other
     assert own[:2] == ["a red wug triangle", "an orange wug triangle"]
-    assert not any("triangle" in prompt for prompt, _, _ in asked["unrelated"])
+    assert not any("triangle" in prompt for prompt, _, _ in questions["unrelated"])
 
 
 def test_images_show_the_subject_with_its_colour_as_caption(tmp_path: Path) -> None:
@@ -37,12 +37,12 @@ def test_images_show_the_subject_with_its_colour_as_caption(tmp_path: Path) -> N
 
 
 def test_judge_reads_shape_and_colour_and_compares_pixels() -> None:
-    asked = keep.questions()
-    right = {group: [drawn(shape, colour) for _, shape, colour in prompts] for group, prompts in asked.items()}
+    questions = keep.questions()
+    right = {group: [drawn(shape, colour) for _, shape, colour in prompts] for group, prompts in questions.items()}
     figures = keep.judge(right, right)
-    assert [figures[f"{group} right"] for group in asked] == [1, 1, 1]
-    assert [figures[f"{group} wugs"] for group in asked] == [1, 0, 0]
-    assert {figures[f"{group} change"] for group in asked} == {0}
+    assert [figures[f"{group} right"] for group in questions] == [1, 1, 1]
+    assert [figures[f"{group} wugs"] for group in questions] == [1, 0, 0]
+    assert {figures[f"{group} change"] for group in questions} == {0}
     leaked = right | {"class": right["trigger"]}
     figures = keep.judge(leaked, right)
     assert (figures["class right"], figures["class wugs"]) == (0, 1)

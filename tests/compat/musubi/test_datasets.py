@@ -80,8 +80,8 @@ def test_clips_have_their_frames() -> None:
 def test_clips_become_samples(keys: str, expected: list[dict[str, Any]]) -> None:
     Path("d.toml").write_text(f"{CLIPS}{keys}\n", "utf-8")
     read = recipe(WAN, FILE).data
-    found = [one.settings.clips.model_dump(exclude_unset=True) for one in read.image_sets()]
-    assert [{name: one.get(name) for name in each} for one, each in zip(found, expected, strict=True)] == expected
+    clips = [one.settings.clips.model_dump(exclude_unset=True) for one in read.image_sets()]
+    assert [{name: one.get(name) for name in each} for one, each in zip(clips, expected, strict=True)] == expected
     assert read.clips.frames == max(one["frames"] for one in expected)
 
 

@@ -119,10 +119,10 @@ def test_hostile_values_are_shown_and_change_nothing(contents: Any) -> None:
         "run": {"export": {"card": {"license": HOSTILE, "author": f"---\n{HOSTILE}"}}},
     }
     files = ["a.safetensors"] if contents == "adapter" else []
-    made = card(
+    described = card(
         settings, description=[["length", HOSTILE]], environment={"device": HOSTILE}, weights={HOSTILE: HOSTILE}
     )
-    text = made.render(Export(contents, pipeline="StableDiffusionPipeline", adapter_files=files))
+    text = described.render(Export(contents, pipeline="StableDiffusionPipeline", adapter_files=files))
     assert header(text)["instance_prompt"] == ONE_LINE
     assert header(text)["license"] == " ".join(HOSTILE.split())
     outside = re.sub(r"(?ms)^(`{3,})\w+\n.*?^\1$", "", text.partition("\n---\n")[2])
