@@ -1,142 +1,373 @@
-"""Settings with which a run fits into memory, those that change the least first."""
+"""What fits into a given amount of memory: the cheapest settings with which a run fits, found by trying all of them.
+
+The samples of a step, and so the mean that is learned from, stay as they are. Plans differ in seven settings: how many
+samples pass through the model at once, whether blocks recompute their activations, how many blocks are on the card, where
+the average is, when gradients are used, the optimizer, and the bits of frozen matrices. Of two plans the better one is
+
+1. the one that changes results less: whose largest change is smaller, then whose second largest is, in the order
+   clipping tensor by tensor, moments in 8 bits, frozen matrices in 8 bits, in 4 bits, another optimizer;
+2. then the one whose step costs less: FLOPs, plus `FLOPS_OF_A_BYTE` for each byte between host and card;
+3. then the one with fewer passes per step, and then with fewer changed settings.
+
+Estimates take seconds, and most plans share them: activations depend on the first two settings only, everything else on
+the last three, and what is moved to the host is arithmetic. They are computed once each, and only as far as the search,
+which goes through the plans in this order, needs them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from itertools import product
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
 
 from mezzotint.errors import MezzotintError
+from mezzotint.runtimes.shared.offload import count_loaded_bytes
 from mezzotint.settings.counting import format_bytes
-from mezzotint.settings.recipe import Recipe, replace_value
+from mezzotint.settings.recipe import Recipe, plain_values
 from mezzotint.settings.resolved import blocks_on_device
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of, with_offload
+from mezzotint.tasks.assemble import needed_parts
+from mezzotint.tasks.check.flops import flops_of_samples
+from mezzotint.tasks.check.memory import (
+    Activations,
+    Memory,
+    MetaModel,
+    count_samples,
+    measure_passes,
+    memory_of,
+    with_offload,
+)
+from mezzotint.tasks.holding import refuse_in_backward, refuse_offload, trains_offloaded
 
 SPARE = 1.05
 """Free bytes required for each counted byte."""
+FLOPS_OF_A_BYTE = 5200
+"""FLOPs that count as much as a byte between host and card: what an RTX 4090 computes (165.2 TFLOP/s in bf16) while PCIe
+4.0 with 16 lanes transfers it (31.5 GB/s), both by their specifications."""
+
+MICRO_BATCH = "run.micro_batch"
+RECOMPUTE = "run.gradient_checkpointing"
 OFFLOAD = "run.offload.blocks"
-_OF_PASSES = ("run.micro_batch", "run.gradient_checkpointing.enabled", "data.batch_size")
-_BASES = ({"run.frozen_dtype": "int8"}, {"run.frozen_dtype": "nf4"})
-"""Quantized base models of an adapter."""
-_UPDATES = (
-    {"optim.clip.scope": "tensor", "optim.in_backward": True},
-    {"optim.clip.scope": "tensor", "optim.in_backward": True, "optim.optimizer": {"kind": "adafactor"}},
-)
-"""Updates that need less memory, for full fine-tuning with batches of one."""
+AVERAGE = "optim.ema.device"
+IN_BACKWARD = "optim.in_backward"
+CLIP_SCOPE = "optim.clip.scope"
+OPTIMIZER = "optim.optimizer"
+FROZEN = "run.frozen_dtype"
+
+_BY_TENSOR, _EIGHT_BIT_MOMENTS, _INT8, _NF4, _ANOTHER_OPTIMIZER = (1 << number for number in range(5))
+"""What changes results, the smallest change first: a plan with a larger sum is worse."""
+
+
+class Option(NamedTuple):
+    """Values of one of the searched settings. numbers: how it changes results, 0 if it does not."""
+
+    values: tuple[tuple[str, Any], ...]
+    numbers: int = 0
+
+
+class Choice(NamedTuple):
+    """An option of each searched setting. The first two determine activations, the last three everything else."""
+
+    micro_batch: Option
+    recompute: Option
+    blocks: Option
+    average: Option
+    update: Option
+    optimizer: Option
+    frozen: Option
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All values, by the path of their setting."""
+        return {path: value for option in self for path, value in option.values}
+
+    @property
+    def numbers(self) -> int:
+        """The changes of results, as a sum that grows with the largest of them."""
+        return sum(option.numbers for option in self)
 
 
 @dataclass(frozen=True, slots=True)
-class FittingSettings:
-    """Settings with which a run fits, by path, and the memory it needs then."""
+class Plan:
+    """Settings with which a run fits. settings: those that differ from the recipe's, by path. memory: of a step. flops,
+    moved: of a step, bytes between host and card. passes: forward and backward passes of a step. numbers: whether
+    results change by more than rounding."""
 
     settings: Mapping[str, Any]
     memory: Memory
+    needed: int
+    flops: int
+    moved: int
+    passes: int
+    numbers: int
+    choice: Choice
+
+    @property
+    def rank(self) -> tuple[int, int, int, int]:
+        """Smaller for better plans, see the module."""
+        return self.numbers, self.flops + FLOPS_OF_A_BYTE * self.moved, self.passes, len(self.settings)
 
     def __str__(self) -> str:
-        overrides = " ".join(f"{path}={_format_value(value)}" for path, value in self.settings.items())
-        host = f", and {format_bytes(self.memory.on_host)} of host memory" if self.memory.on_host else ""
-        return f"{overrides or 'as it is'} ({format_bytes(self.memory.step)}{host})"
+        host = f", and {format_bytes(self.memory.held_on_host)} of host memory" if self.memory.held_on_host else ""
+        return f"{format_settings(self.settings) or 'as it is'} ({format_bytes(self.memory.step)}{host})"
 
 
-def ways_to_fit(
-    recipe: Recipe,
-    batches: Mapping[Size, int],
-    room: int,
-    *,
-    device: str,
-    processes: int = 1,
-    most: int = 2,
-    of_card: bool = False,
-    sums: GradientSums | None = None,
-) -> list[FittingSettings]:
-    """Up to `most` ways in which a run fits into `room` bytes, those that change the least first; empty if nothing
-    helps. batches: as in `memory_of`. device, sums: as in `MetaModel`. of_card: whether `room` is the memory of a
-    graphics card, on whatever machine this is computed; host memory is then separate."""
-    chosen: list[FittingSettings] = []
-    counting = _MemoryCounter(recipe, batches, device, processes, sums)
-    for settings in _candidates(recipe, offloads=of_card or device != "cpu"):
-        memory = counting.of(settings)
-        if memory is not None and SPARE * (memory.step if of_card else memory.peak) <= room:
-            chosen.append(FittingSettings(settings, memory))
-            if not settings or len(chosen) == most:
-                break
-    return chosen
+class Reason(NamedTuple):
+    """Why a plan changes settings. settings: by path. text: what it saves and what it costs."""
+
+    settings: Mapping[str, Any]
+    text: str
 
 
-@dataclass(slots=True)
-class _MemoryCounter:
-    """Counts the memory of a recipe with other settings; equal passes are counted once."""
+@dataclass
+class Search:
+    """Plans for a recipe. batches, processes: as in `memory_of`. device, sums: as in `MetaModel`. of_card: whether the
+    memory is that of a graphics card, on whatever machine this is computed; host memory is then separate."""
 
     recipe: Recipe
     batches: Mapping[Size, int]
     device: str
-    processes: int
+    processes: int = 1
     sums: GradientSums | None = None
-    _passes: dict[tuple[str, ...], Memory] = field(default_factory=dict)
-    _cached: dict[str, tuple[MetaModel, Memory] | None] = field(default_factory=dict)
+    of_card: bool = True
+    _static: dict[tuple[Option, ...], tuple[MetaModel, Memory] | None] = field(default_factory=dict)
+    _passes: dict[tuple[Option, ...], dict[Size, Activations]] = field(default_factory=dict)
+    _outlines: dict[Option, MetaModel] = field(default_factory=dict)
+    _flops: dict[Option, int] = field(default_factory=dict)
 
-    def of(self, settings: Mapping[str, Any]) -> Memory | None:
-        """The memory with these settings; None for settings that are invalid with the recipe."""
-        plain = {path: value for path, value in settings.items() if path != OFFLOAD}
-        if str(plain) not in self._cached:
-            self._cached[str(plain)] = self._count(plain)
-        counted = self._cached[str(plain)]
+    def find(self, room: int, host: int | None = None) -> Plan | None:
+        """The best plan with which a run fits into `room` bytes, and what waits on the host into `host`; None if there is
+        none."""
+        for numbers in sorted({choice.numbers for choice in self._variants}):
+            for plan in sorted(self._plans(numbers), key=lambda plan: plan.rank):
+                if self._exceeds(plan.memory, room, host):
+                    continue
+                counted = self._with_activations(plan)
+                if SPARE * counted.needed <= room and self.is_valid(counted.choice):
+                    return counted
+        return None
+
+    def smallest(self, host: int | None = None) -> Plan | None:
+        """The plan that needs the least memory, and of several the best; None if the host has too little for any."""
+        levels = sorted({choice.numbers for choice in self._variants})
+        plans = (self._with_activations(plan) for numbers in levels for plan in self._plans(numbers))
+        fitting = [plan for plan in plans if host is None or plan.memory.held_on_host <= host]
+        ordered = sorted(fitting, key=lambda plan: (plan.needed, plan.rank))
+        return next((plan for plan in ordered if self.is_valid(plan.choice)), None)
+
+    def as_it_is(self) -> Plan:
+        """The recipe's own settings, whether or not they fit."""
+        return self._count(self._own)
+
+    def is_valid(self, choice: Choice) -> bool:
+        """Whether the recipe accepts the settings, and a run could start with them."""
         try:
-            other = _with_settings(self.recipe, settings)
-        except (MezzotintError, ValueError):
-            return None
-        if counted is None or OFFLOAD not in settings:
-            return None if counted is None else counted[1]
+            recipe = with_settings(self.recipe, choice.settings)
+            refuse_in_backward(recipe, self.processes)
+            refuse_offload(recipe, self.processes, blocks_on_device(recipe))
+        except (MezzotintError, ValidationError):
+            return False
+        is_apart = trains_offloaded(recipe, blocks_on_device(recipe))
+        return not (is_apart and recipe.optim.optimizer.kind == "adamw-8bit")  # its kernels run only on a GPU
+
+    def explain(self, plan: Plan) -> list[Reason]:
+        """What each change of a plan saves and costs, on top of those before it."""
+        reasons, choice = [], self._own
+        before = self._count(choice)
+        for name, (label, bytes_of_it) in _PARTS.items():
+            option = getattr(plan.choice, name)
+            if option == getattr(choice, name):
+                continue
+            choice = choice._replace(**{name: option})
+            after = self._count(choice)
+            changed = {path: value for path, value in option.values if plan.settings.get(path, self) == value}
+            saved = f"{label} {format_bytes(bytes_of_it(before.memory))} → {format_bytes(bytes_of_it(after.memory))}"
+            reasons.append(Reason(changed, f"{saved}; {_explain(name, option, before, after)}; {_price(before, after)}"))
+            before = after
+        return reasons
+
+    @cached_property
+    def _samples(self) -> int:
+        """The samples of the largest batch of a process."""
+        return max(math.ceil(batch / self.processes) for batch in self.batches.values())
+
+    @cached_property
+    def _own(self) -> Choice:
+        """The recipe's own settings."""
+        run, optim = self.recipe.run, self.recipe.optim
+        has_several = run.micro_batch is not None and run.micro_batch < self._samples
+        blocks = run.offload.blocks
+        return Choice(
+            Option(((MICRO_BATCH, run.micro_batch if has_several else None),)),
+            Option(tuple((f"{RECOMPUTE}.{name}", value) for name, value in run.gradient_checkpointing)),
+            Option(((OFFLOAD, 2 if blocks == "auto" else blocks),)),
+            Option(((AVERAGE, optim.ema.device),)),
+            Option(((IN_BACKWARD, optim.in_backward),)),
+            Option(()),
+            Option(()),
+        )
+
+    @cached_property
+    def _variants(self) -> list[Choice]:
+        """The recipe's own settings with every update, optimizer and type of frozen matrices."""
+        recipe, own = self.recipe, self._own
+        is_by_tensor = recipe.optim.clip.norm is None or recipe.optim.clip.scope == "tensor"
+        in_backward = ((IN_BACKWARD, True),) if is_by_tensor else ((CLIP_SCOPE, "tensor"), (IN_BACKWARD, True))
+        updates = [Option(((IN_BACKWARD, False),)), Option(in_backward, 0 if is_by_tensor else _BY_TENSOR)]
+        optimizer = recipe.optim.optimizer
+        optimizers = [own.optimizer]
+        if optimizer.takes_usual_rates:  # AdamW, of whatever bits
+            if optimizer.kind != "adamw-8bit":
+                smaller = optimizer.model_dump(mode="json") | {"kind": "adamw-8bit"}
+                optimizers.append(Option(_items(smaller), _EIGHT_BIT_MOMENTS))
+            optimizers.append(Option(_items({"kind": "adafactor"}), _ANOTHER_OPTIMIZER))
+        frozen = [own.frozen]
+        if recipe.model.has_adapter or set(needed_parts(recipe)) - set(recipe.model.train):
+            frozen += [Option(((FROZEN, "int8"),), _INT8)] if recipe.run.low_bit is None else []
+            frozen += [Option(((FROZEN, "nf4"),), _NF4)] if recipe.run.low_bit != "nf4" else []
+        return [
+            own._replace(update=update, optimizer=optimizer, frozen=form)
+            for update, optimizer, form in product(updates, optimizers, frozen)
+        ]
+
+    def _plans(self, numbers: int) -> Iterator[Plan]:
+        """Every plan with these changes of results, without activations."""
+        micro_batches = _micro_batches(self._samples)
+        recomputes = list(dict.fromkeys((_recomputing(False), _recomputing(True), self._own.recompute)))
+        averages = [Option(((AVERAGE, place),)) for place in ("same", "cpu")[: 1 + self._may_move_average]]
+        for variant in self._variants:
+            if variant.numbers != numbers or self._counted(variant) is None:
+                continue
+            for micro_batch, recompute, blocks, average in product(
+                micro_batches, recomputes, self._blocks(variant), averages
+            ):
+                yield self._without_activations(
+                    variant._replace(micro_batch=micro_batch, recompute=recompute, blocks=blocks, average=average)
+                )
+
+    @property
+    def _may_move_average(self) -> bool:
+        return self.of_card and self.recipe.optim.ema.rule != "none"
+
+    def _blocks(self, variant: Choice) -> list[Option]:
+        """How many blocks may be on the card: all, or fewer."""
+        counted = self._counted(variant)
+        assert counted is not None
+        offloads = (self.of_card or self.device != "cpu") and self.recipe.run.runtime != "fsdp"
+        trains = not self.recipe.model.has_adapter and "denoiser" in self.recipe.model.train
+        most = len(counted[1].blocks) - (not trains) if offloads and not self.recipe.run.compile else 0
+        return [Option(((OFFLOAD, count),)) for count in (None, *range(most, 0, -1))]
+
+    def _counted(self, choice: Choice) -> tuple[MetaModel, Memory] | None:
+        """The model with an update, optimizer and type of frozen matrices, and its memory without activations and with
+        everything on the card; None if they do not go together, or a package for them is not installed."""
+        key = choice[-3:]
+        if key not in self._static:
+            plain = _PLAIN._replace(update=choice.update, optimizer=choice.optimizer, frozen=choice.frozen)
+            try:
+                outline = MetaModel(with_settings(self.recipe, plain.settings), self.device, self.sums)
+            except (MezzotintError, ValidationError):
+                self._static[key] = None
+            else:
+                self._static[key] = outline, memory_of(outline, {}, processes=self.processes)
+        return self._static[key]
+
+    def _without_activations(self, choice: Choice) -> Plan:
+        """The plan of a choice with everything but the memory of activations."""
+        counted = self._counted(choice)
+        assert counted is not None
         outline, memory = counted
-        outline.blocks = blocks_on_device(other)
-        return with_offload(outline, memory)
+        (_, micro), (_, blocks), (_, average) = choice.micro_batch[0][0], choice.blocks[0][0], choice.average[0][0]
+        passes = self.recipe.optim.accumulation * math.ceil(self._samples / (micro or self._samples))
+        is_average_apart = average == "cpu" and self._may_move_average
+        memory = replace(
+            memory,
+            ema_is_apart=is_average_apart,
+            keeps_gradients=memory.keeps_gradients or passes > 1,
+        )
+        outline.blocks = blocks
+        memory = with_offload(outline, memory)
+        moved = passes * _bytes_moved(outline, memory, blocks)
+        if is_average_apart and not memory.update_is_apart:
+            moved += memory.ema // self.recipe.optim.ema.interval
+        return Plan(
+            self._differing(choice.settings), memory, memory.step if self.of_card else memory.peak,
+            self._count_flops(choice.recompute), moved, passes, choice.numbers, choice,
+        )  # fmt: skip
 
-    def _count(self, settings: Mapping[str, Any]) -> tuple[MetaModel, Memory] | None:
-        of_passes = tuple(path for path in settings if path in _OF_PASSES)
-        passes = self._passes.get(of_passes)
-        try:
-            outline = MetaModel(_with_settings(self.recipe, settings), self.device, self.sums)
-        except (MezzotintError, ValueError):
-            return None
-        sizes = dict.fromkeys(self.batches, 1) if "data.batch_size" in settings else self.batches
-        memory = memory_of(outline, {} if passes else sizes, processes=self.processes)
-        memory = memory if passes is None else replace(memory, activations=passes.activations)
-        self._passes.setdefault(of_passes, memory)
-        return outline, memory
+    def _count(self, choice: Choice) -> Plan:
+        return self._with_activations(self._without_activations(choice))
+
+    def _with_activations(self, plan: Plan) -> Plan:
+        memory = replace(plan.memory, activations=self._measure(plan.choice))
+        return replace(plan, memory=memory, needed=memory.step if self.of_card else memory.peak)
+
+    def _measure(self, choice: Choice) -> dict[Size, Activations]:
+        """Activations of a choice: of its passes only."""
+        key = choice[:2]
+        if key not in self._passes:
+            if choice.recompute not in self._outlines:
+                plain = _PLAIN._replace(recompute=choice.recompute)
+                self._outlines[choice.recompute] = MetaModel(
+                    with_settings(self.recipe, plain.settings), self.device, self.sums
+                )
+            recipe = with_settings(self.recipe, _PLAIN._replace(micro_batch=choice.micro_batch).settings)
+            samples = count_samples(recipe, self.batches, processes=self.processes)
+            self._passes[key] = measure_passes(self._outlines[choice.recompute], samples)
+        return self._passes[key]
+
+    def _count_flops(self, recompute: Option) -> int:
+        """FLOPs of a step with the batch that needs most."""
+        if recompute not in self._flops:
+            recipe = with_settings(self.recipe, _PLAIN._replace(recompute=recompute).settings)
+            size, samples = max(self.batches.items(), key=lambda item: item[0].pixels * item[1])
+            of_sample = flops_of_samples(recipe, [size], recomputes=True)[size]
+            samples = math.ceil(samples / self.processes) * recipe.optim.accumulation
+            self._flops[recompute] = samples * of_sample
+        return self._flops[recompute]
+
+    def _exceeds(self, memory: Memory, room: int, host: int | None) -> bool:
+        """Whether memory without activations is too much already."""
+        return SPARE * memory.steady > room or (host is not None and memory.held_on_host > host)
+
+    def _differing(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Of all settings those that the recipe does not have already."""
+        own, tree = self._own.settings, plain_values(self.recipe)
+        return {
+            path: value
+            for path, value in settings.items()
+            if (own[path] if path in own else _look_up(tree, path)) != value
+            and not (path.startswith(f"{RECOMPUTE}.skip") and not settings[f"{RECOMPUTE}.enabled"])
+        }
 
 
-def _with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+def ways_to_fit(search: Search, room: int) -> list[Plan]:
+    """The best plan for `room` bytes, and if it needs host memory the best that needs none."""
+    best = search.find(room)
+    if best is None or not best.memory.held_on_host:
+        return [best] if best is not None else []
+    without = search.find(room, host=0)
+    return [best] if without is None else [best, without]
+
+
+def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """The recipe with other values of settings, by path, as JSON. Raises pydantic's ValidationError."""
+    tree = plain_values(recipe)
     for path, value in settings.items():
-        recipe = replace_value(recipe, path.split("."), value)
-    return recipe
+        *sections, name = path.split(".")
+        _look_up(tree, ".".join(sections))[name] = value
+    return Recipe.model_validate(tree)
 
 
-def _list_reductions(recipe: Recipe) -> dict[str, Any]:
-    """Settings that make passes smaller and change no result, if the recipe does not have them."""
-    has_one = recipe.data.largest_batch == 1 or recipe.run.micro_batch == 1
-    of_step = {} if has_one else {"run.micro_batch": 1}
-    return of_step | ({} if recipe.run.gradient_checkpointing.enabled else {"run.gradient_checkpointing.enabled": True})
-
-
-def _candidates(recipe: Recipe, *, offloads: bool) -> Iterator[dict[str, Any]]:
-    """Settings to try, each on top of the recipe."""
-    run, small = recipe.run, _list_reductions(recipe)
-    offloads = offloads and run.offload.blocks is None and run.runtime != "fsdp" and not run.compile
-    auto = {OFFLOAD: "auto"}
-    yield {}
-    yield from [small] if small else []
-    yield from [small | auto] if offloads else []
-    if recipe.model.has_adapter:
-        yield from (small | base for base in _BASES)
-        yield from (small | base | auto for base in _BASES if offloads)
-        return
-    small = {path: value for path, value in small.items() if path != "run.micro_batch"}
-    small |= {"data.batch_size": 1} if recipe.data.batch_size > 1 else {}
-    small |= {"optim.accumulation": 1} if recipe.optim.accumulation > 1 else {}
-    yield from (small | update for update in _UPDATES)
-    yield from (small | update | auto for update in _UPDATES if offloads)
+def format_settings(settings: Mapping[str, Any]) -> str:
+    """Settings as they are written on a command line."""
+    return " ".join(f"{path}={_format_value(value)}" for path, value in settings.items())
 
 
 def choose_blocks(
@@ -161,7 +392,109 @@ def at_once(memory: Memory, room: int) -> int:
     return max(2, min(len(memory.blocks), 2 + extra_blocks))
 
 
+def _recomputing(enabled: bool) -> Option:
+    values = {"enabled": enabled, "skip_first": 0, "skip_last": 0}
+    return Option(tuple((f"{RECOMPUTE}.{name}", value) for name, value in values.items()))
+
+
+_PLAIN = Choice(
+    Option(((MICRO_BATCH, None),)), _recomputing(False), Option(((OFFLOAD, None),)), Option(((AVERAGE, "same"),)),
+    Option(((IN_BACKWARD, False),)), Option(()), Option(()),
+)  # fmt: skip
+"""One pass, with everything kept on the card."""
+
+
+def _micro_batches(samples: int) -> list[Option]:
+    """For every number of passes that a batch can take the fewest samples at once, the fewest passes first."""
+    sizes = dict.fromkeys(math.ceil(samples / passes) for passes in range(1, samples + 1))
+    return [Option(((MICRO_BATCH, None if size == samples else size),)) for size in sizes]
+
+
+def _items(optimizer: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return ((OPTIMIZER, _Frozen(optimizer)),)
+
+
+class _Frozen(dict[str, Any]):
+    """Settings of an optimizer, as part of a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(str(self))
+
+
+def _look_up(tree: Mapping[str, Any], path: str) -> Any:
+    for name in path.split("."):
+        tree = tree[name]
+    return tree
+
+
+def _bytes_moved(outline: MetaModel, memory: Memory, blocks: int | None) -> int:
+    """Bytes between host and card for a forward and a backward pass with so many blocks on the card."""
+    if blocks is None:
+        return 0
+    if not memory.update_is_apart:
+        return count_loaded_bytes(memory.blocks, blocks, trains=False)
+    weights = sum(part.bytes for part in memory.parts if part.name in outline.recipe.model.train)
+    gradients = sum(p.numel() * outline.precision.weights.itemsize for p in outline.trained.values())
+    return count_loaded_bytes(memory.blocks, blocks, trains=True) + weights - sum(memory.blocks) + gradients
+
+
+_PARTS = {
+    "update": ("gradients", lambda memory: memory.gradients),
+    "micro_batch": ("activations", lambda memory: memory.worst),
+    "recompute": ("activations", lambda memory: memory.worst),
+    "average": ("weights and states", lambda memory: memory.steady),
+    "blocks": ("weights and states", lambda memory: memory.steady),
+    "optimizer": ("states of the optimizer", lambda memory: memory.optimizer),
+    "frozen": ("weights", lambda memory: memory.weights),
+}
+"""The fields of a choice in the order in which they are explained, and the memory that each is about."""
+
+
+def _explain(name: str, option: Option, before: Plan, after: Plan) -> str:
+    """What a choice does, and whether it changes results."""
+    values = dict(option.values)
+    match name:
+        case "micro_batch":
+            return f"the batch in {after.passes} passes instead of {before.passes}, with the same mean"
+        case "recompute":
+            is_on = values[f"{RECOMPUTE}.enabled"]
+            return "blocks are computed again in the backward pass" if is_on else "nothing is computed again"
+        case "blocks":
+            if values[OFFLOAD] is None:
+                return "all blocks stay on the card"
+            memory = after.memory
+            what = "with master weights, gradients, moments and the update " if memory.update_is_apart else ""
+            waiting = len(memory.blocks) - values[OFFLOAD]
+            host = format_bytes(memory.held_on_host)
+            return f"{waiting} of {len(memory.blocks)} blocks wait in {host} of host memory {what}".rstrip()
+        case "average":
+            return "the average is in host memory" if values[AVERAGE] == "cpu" else "the average is on the card"
+        case "update":
+            if not values[IN_BACKWARD]:
+                return "gradients are kept until the update"
+            changes = ", and clipped alone, which changes results" if CLIP_SCOPE in values else ""
+            return f"each gradient is used as soon as it is complete{changes}"
+        case "optimizer":
+            if values[OPTIMIZER]["kind"] == "adafactor":
+                return "another optimizer, which needs another optim.lr and gives other results"
+            return "moments are rounded to 8 bits, which changes results"
+        case "frozen":
+            bits = {"int8": 8, "nf4": 4}[values[FROZEN]]
+            return f"frozen matrices are rounded to {bits} bits, which changes results, and converted at each use"
+        case _:
+            raise AssertionError(name)
+
+
+def _price(before: Plan, after: Plan) -> str:
+    """The change of a step's cost."""
+    flops = after.flops / before.flops - 1
+    moved = after.moved - before.moved
+    texts = [f"{flops:+.0%} FLOPs".replace("%", " %")] if after.flops != before.flops else []
+    texts += [f"{format_bytes(abs(moved))} {'more' if moved > 0 else 'less'} between host and card"] if moved else []
+    return f"a step costs {' and '.join(texts)}" if texts else "the cost of a step stays the same"
+
+
 def _format_value(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {item}" for key, item in value.items()) + "}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return "{" + ", ".join(f"{key}: {_format_value(item)}" for key, item in value.items()) + "}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -113,6 +113,11 @@ class Memory:
         return max((a.bytes for a in self.activations.values()), default=0)
 
     @property
+    def held_on_host(self) -> int:
+        """Host memory during training: what is offloaded, and an EMA on the CPU."""
+        return self.on_host + (self.ema if self.ema_is_apart and not self.update_is_apart else 0)
+
+    @property
     def steady(self) -> int:
         """What is on the device all the time."""
         if self.update_is_apart:
@@ -146,9 +151,7 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
     parts = tuple(_part(outline, name, trained) for name in outline.family.parts())
     share = count_sharing_processes(recipe, processes)
     moved = sum(part.bytes for part in parts if part.name in recipe.model.train)
-    of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
-    whole = resolve_padded_size(recipe.run, recipe.data.largest_batch, processes)
-    samples = {size: whole or min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
+    samples = count_samples(recipe, batches, processes=processes)
     memory = Memory(
         parts=parts,
         weights=sum(part.bytes for part in parts if part.loaded) - moved + _weights_in_use(outline, moved, share),
@@ -161,16 +164,14 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
         loading=0,
         checkpoint=update.checkpoint_bytes(),
         copy=update.checkpoint_bytes() // share if is_asynchronous(recipe.run) else 0,
-        activations={
-            size: outline.activations(portrait(size), count) for size, count in select_largest(samples).items()
-        },
+        activations=measure_passes(outline, samples),
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
         adapter=str(outline.adapter or ""),
         keeps_gradients=processes > 1
         or recipe.optim.in_backward
         or recipe.optim.accumulation > 1
-        or any(count < of_device[size] for size, count in samples.items()),
+        or any(count < math.ceil(batches[size] / processes) for size, count in samples.items()),
     )
     memory = with_offload(outline, memory)
     # parts are read in the type they stay in, or as masters and then cast; states of the first step do not exist yet
@@ -183,10 +184,22 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
     return replace(memory, loading=max(read, before))
 
 
+def count_samples(recipe: Recipe, batches: Mapping[Size, int], *, processes: int) -> dict[Size, int]:
+    """The samples that a process passes through the model at once, by bucket. batches: as in `memory_of`."""
+    whole = resolve_padded_size(recipe.run, recipe.data.largest_batch, processes)
+    of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
+    return {size: whole or min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
+
+
+def measure_passes(outline: MetaModel, samples: Mapping[Size, int]) -> dict[Size, Activations]:
+    """What the buckets that may need most save in a forward pass. samples: as `count_samples` returns them."""
+    return {size: outline.activations(portrait(size), count) for size, count in select_largest(samples).items()}
+
+
 def with_offload(outline: MetaModel, memory: Memory) -> Memory:
     """The same memory with `outline.blocks` on the device and the other blocks on the host. memory: without offload."""
     stays = outline.adapter is not None  # trained weights of an adapter
-    blocks = tuple(
+    blocks = memory.blocks or tuple(
         sum(_bytes(t) for m in block for t in (*m.parameters(), *m.buffers()) if not (stays and t.requires_grad))
         for block in outline.family.blocks()
     )
@@ -286,7 +299,7 @@ class MetaModel:
             for module in self.family.parts().values():
                 _give_fakes(module, device)
             self.objective = model.objective.to(device)
-        self._again_most = 0
+        self._again_most: int | None = None
         if recipe.run.gradient_checkpointing.enabled:
             blocks = list(self.family.blocks())
             for block in blocks_to_recompute(blocks, recipe.run.gradient_checkpointing):
@@ -305,7 +318,7 @@ class MetaModel:
             with counter:
                 loss = self._loss(noised, text, weight)
             assert loss.requires_grad
-        again = self._again_most
+        again, self._again_most = self._again_most, None
         return Activations(samples, counter.bytes, again, counter.with_gradients(sum(sizes.values())) + again)
 
     def both_passes(self, size: Size, samples: int, counting: AbstractContextManager[Any]) -> None:
@@ -375,9 +388,12 @@ class MetaModel:
             yield from module.buffers()
 
     def _wrap_with_counter(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """Counts what a block saves by itself, within its recompute."""
+        """Counts what a block saves by itself, within its recompute, while `activations` runs: then the block is not
+        computed again."""
 
         def run(*inputs: Any, **named: Any) -> Any:
+            if self._again_most is None:
+                return forward(*inputs, **named)
             counter = SavedBytes(self._model_tensors())
             with counter:
                 result = forward(*inputs, **named)
