@@ -1,8 +1,9 @@
 """What fits into a given amount of memory: the cheapest settings with which a run fits, found by trying all of them.
 
 The samples of a step, and so the mean that is learned from, stay as they are. Plans differ in seven settings: how many
-samples pass through the model at once, whether blocks recompute their activations, how many blocks are on the card, where
-the average is, when gradients are used, the optimizer, and the bits of frozen matrices. Of two plans the better one is
+samples pass through the model at once, whether blocks recompute their activations, how many blocks are on the card,
+where the average is, when gradients are used, the optimizer, and the bits of frozen matrices. Of two plans the better
+one is
 
 1. the one that changes results less: whose largest change is smaller, then whose second largest is, in the order
    clipping tensor by tensor, moments in 8 bits, frozen matrices in 8 bits, in 4 bits, another optimizer;
@@ -17,7 +18,8 @@ which goes through the plans in this order, needs them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -48,8 +50,8 @@ from mezzotint.tasks.holding import refuse_in_backward, refuse_offload, trains_o
 SPARE = 1.05
 """Free bytes required for each counted byte."""
 FLOPS_OF_A_BYTE = 5200
-"""FLOPs that count as much as a byte between host and card: what an RTX 4090 computes (165.2 TFLOP/s in bf16) while PCIe
-4.0 with 16 lanes transfers it (31.5 GB/s), both by their specifications."""
+"""FLOPs that count as much as a byte between host and card: what an RTX 4090 computes (165.2 TFLOP/s in bf16) while
+PCIe 4.0 with 16 lanes transfers it (31.5 GB/s), both by their specifications."""
 
 MICRO_BATCH = "run.micro_batch"
 RECOMPUTE = "run.gradient_checkpointing"
@@ -136,14 +138,16 @@ class Search:
     processes: int = 1
     sums: GradientSums | None = None
     of_card: bool = True
-    _static: dict[tuple[Option, ...], tuple[MetaModel, Memory] | None] = field(default_factory=dict)
-    _passes: dict[tuple[Option, ...], dict[Size, Activations]] = field(default_factory=dict)
-    _outlines: dict[Option, MetaModel] = field(default_factory=dict)
-    _flops: dict[Option, int] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Settings that could not be tried, such as for lack of a package, and why."""
+    _static: dict[str, tuple[MetaModel, Memory] | None] = field(default_factory=dict)
+    _passes: dict[str, dict[Size, Activations]] = field(default_factory=dict)
+    _outlines: dict[str, MetaModel] = field(default_factory=dict)
+    _flops: dict[str, int] = field(default_factory=dict)
 
     def find(self, room: int, host: int | None = None) -> Plan | None:
-        """The best plan with which a run fits into `room` bytes, and what waits on the host into `host`; None if there is
-        none."""
+        """The best plan with which a run fits into `room` bytes, and what waits on the host into `host`; None if there
+        is none."""
         for numbers in sorted({choice.numbers for choice in self._variants}):
             for plan in sorted(self._plans(numbers), key=lambda plan: plan.rank):
                 if self._exceeds(plan.memory, room, host):
@@ -153,13 +157,21 @@ class Search:
                     return counted
         return None
 
-    def smallest(self, host: int | None = None) -> Plan | None:
-        """The plan that needs the least memory, and of several the best; None if the host has too little for any."""
+    def smallest(self, host: int | None = None) -> tuple[int, Plan] | None:
+        """The smallest card that a plan fits on, in bytes rounded up to two digits, and the best plan for it; None if
+        there is none. host: as in `find`."""
         levels = sorted({choice.numbers for choice in self._variants})
-        plans = (self._with_activations(plan) for numbers in levels for plan in self._plans(numbers))
-        fitting = [plan for plan in plans if host is None or plan.memory.held_on_host <= host]
-        ordered = sorted(fitting, key=lambda plan: (plan.needed, plan.rank))
-        return next((plan for plan in ordered if self.is_valid(plan.choice)), None)
+        plans = (
+            plan for numbers in levels for plan in self._plans(numbers) if not self._exceeds(plan.memory, None, host)
+        )
+        counted = sorted(map(self._with_activations, plans), key=lambda plan: plan.needed)
+        least = next((plan for plan in counted if self.is_valid(plan.choice)), None)
+        if least is None:
+            return None
+        size = _round_up(math.ceil(SPARE * least.needed))
+        best = self.find(size, host)
+        assert best is not None
+        return size, best
 
     def as_it_is(self) -> Plan:
         """The recipe's own settings, whether or not they fit."""
@@ -186,9 +198,10 @@ class Search:
                 continue
             choice = choice._replace(**{name: option})
             after = self._count(choice)
-            changed = {path: value for path, value in option.values if plan.settings.get(path, self) == value}
+            changed = {path: value for path, value in option.values if path in plan.settings}
             saved = f"{label} {format_bytes(bytes_of_it(before.memory))} → {format_bytes(bytes_of_it(after.memory))}"
-            reasons.append(Reason(changed, f"{saved}; {_explain(name, option, before, after)}; {_price(before, after)}"))
+            text = f"{saved}; {_explain(name, option, before, after)}; {_price(before, after)}"
+            reasons += [Reason(changed, text)] if changed else []
             before = after
         return reasons
 
@@ -220,13 +233,13 @@ class Search:
         is_by_tensor = recipe.optim.clip.norm is None or recipe.optim.clip.scope == "tensor"
         in_backward = ((IN_BACKWARD, True),) if is_by_tensor else ((CLIP_SCOPE, "tensor"), (IN_BACKWARD, True))
         updates = [Option(((IN_BACKWARD, False),)), Option(in_backward, 0 if is_by_tensor else _BY_TENSOR)]
+        updates = updates[: 1 if self.processes > 1 or recipe.optim.accumulation > 1 else 2]
         optimizer = recipe.optim.optimizer
         optimizers = [own.optimizer]
         if optimizer.takes_usual_rates:  # AdamW, of whatever bits
             if optimizer.kind != "adamw-8bit":
-                smaller = optimizer.model_dump(mode="json") | {"kind": "adamw-8bit"}
-                optimizers.append(Option(_items(smaller), _EIGHT_BIT_MOMENTS))
-            optimizers.append(Option(_items({"kind": "adafactor"}), _ANOTHER_OPTIMIZER))
+                optimizers.append(Option(((f"{OPTIMIZER}.kind", "adamw-8bit"),), _EIGHT_BIT_MOMENTS))
+            optimizers.append(Option(((OPTIMIZER, {"kind": "adafactor"}),), _ANOTHER_OPTIMIZER))
         frozen = [own.frozen]
         if recipe.model.has_adapter or set(needed_parts(recipe)) - set(recipe.model.train):
             frozen += [Option(((FROZEN, "int8"),), _INT8)] if recipe.run.low_bit is None else []
@@ -247,9 +260,9 @@ class Search:
             for micro_batch, recompute, blocks, average in product(
                 micro_batches, recomputes, self._blocks(variant), averages
             ):
-                yield self._without_activations(
-                    variant._replace(micro_batch=micro_batch, recompute=recompute, blocks=blocks, average=average)
-                )
+                choice = variant._replace(micro_batch=micro_batch, recompute=recompute, blocks=blocks, average=average)
+                if micro_batch is micro_batches[0] or not choice.settings[IN_BACKWARD]:  # which has one pass per step
+                    yield self._without_activations(choice)
 
     @property
     def _may_move_average(self) -> bool:
@@ -267,15 +280,28 @@ class Search:
     def _counted(self, choice: Choice) -> tuple[MetaModel, Memory] | None:
         """The model with an update, optimizer and type of frozen matrices, and its memory without activations and with
         everything on the card; None if they do not go together, or a package for them is not installed."""
-        key = choice[-3:]
+        frozen = self._open(_PLAIN._replace(frozen=choice.frozen))
+        states = self._open(_PLAIN._replace(update=choice.update, optimizer=choice.optimizer))
+        if frozen is None or states is None:
+            return None
+        memory = states[1]
+        return frozen[0], replace(
+            frozen[1], masters=memory.masters, gradients=memory.gradients, optimizer=memory.optimizer,
+            ema=memory.ema, update=memory.update, keeps_gradients=memory.keeps_gradients,
+        )  # fmt: skip
+
+    def _open(self, choice: Choice) -> tuple[MetaModel, Memory] | None:
+        key = str(choice)
         if key not in self._static:
-            plain = _PLAIN._replace(update=choice.update, optimizer=choice.optimizer, frozen=choice.frozen)
-            try:
-                outline = MetaModel(with_settings(self.recipe, plain.settings), self.device, self.sums)
-            except (MezzotintError, ValidationError):
-                self._static[key] = None
-            else:
-                self._static[key] = outline, memory_of(outline, {}, processes=self.processes)
+            self._static[key] = None
+            with suppress(ValidationError):
+                recipe = with_settings(self.recipe, choice.settings)
+                try:
+                    outline = MetaModel(recipe, self.device, self.sums)
+                except MezzotintError as error:
+                    self.left_out[format_settings(self._differing(choice.settings))] = error.message
+                else:
+                    self._static[key] = outline, memory_of(outline, {}, processes=self.processes)
         return self._static[key]
 
     def _without_activations(self, choice: Choice) -> Plan:
@@ -310,31 +336,32 @@ class Search:
 
     def _measure(self, choice: Choice) -> dict[Size, Activations]:
         """Activations of a choice: of its passes only."""
-        key = choice[:2]
+        key, recompute = str(choice[:2]), str(choice.recompute)
         if key not in self._passes:
-            if choice.recompute not in self._outlines:
+            if recompute not in self._outlines:
                 plain = _PLAIN._replace(recompute=choice.recompute)
-                self._outlines[choice.recompute] = MetaModel(
+                self._outlines[recompute] = MetaModel(
                     with_settings(self.recipe, plain.settings), self.device, self.sums
                 )
             recipe = with_settings(self.recipe, _PLAIN._replace(micro_batch=choice.micro_batch).settings)
             samples = count_samples(recipe, self.batches, processes=self.processes)
-            self._passes[key] = measure_passes(self._outlines[choice.recompute], samples)
+            self._passes[key] = measure_passes(self._outlines[recompute], samples)
         return self._passes[key]
 
     def _count_flops(self, recompute: Option) -> int:
         """FLOPs of a step with the batch that needs most."""
-        if recompute not in self._flops:
+        key = str(recompute)
+        if key not in self._flops:
             recipe = with_settings(self.recipe, _PLAIN._replace(recompute=recompute).settings)
             size, samples = max(self.batches.items(), key=lambda item: item[0].pixels * item[1])
             of_sample = flops_of_samples(recipe, [size], recomputes=True)[size]
             samples = math.ceil(samples / self.processes) * recipe.optim.accumulation
-            self._flops[recompute] = samples * of_sample
-        return self._flops[recompute]
+            self._flops[key] = samples * of_sample
+        return self._flops[key]
 
-    def _exceeds(self, memory: Memory, room: int, host: int | None) -> bool:
+    def _exceeds(self, memory: Memory, room: int | None, host: int | None) -> bool:
         """Whether memory without activations is too much already."""
-        return SPARE * memory.steady > room or (host is not None and memory.held_on_host > host)
+        return (room is not None and SPARE * memory.steady > room) or (host is not None and memory.held_on_host > host)
 
     def _differing(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Of all settings those that the recipe does not have already."""
@@ -410,15 +437,10 @@ def _micro_batches(samples: int) -> list[Option]:
     return [Option(((MICRO_BATCH, None if size == samples else size),)) for size in sizes]
 
 
-def _items(optimizer: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return ((OPTIMIZER, _Frozen(optimizer)),)
-
-
-class _Frozen(dict[str, Any]):
-    """Settings of an optimizer, as part of a key."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(str(self))
+def _round_up(size: int) -> int:
+    """The next number with two digits and zeros."""
+    unit = 10 ** max(0, len(str(size)) - 2)
+    return -(-size // unit) * unit
 
 
 def _look_up(tree: Mapping[str, Any], path: str) -> Any:
@@ -438,7 +460,7 @@ def _bytes_moved(outline: MetaModel, memory: Memory, blocks: int | None) -> int:
     return count_loaded_bytes(memory.blocks, blocks, trains=True) + weights - sum(memory.blocks) + gradients
 
 
-_PARTS = {
+_PARTS: dict[str, tuple[str, Callable[[Memory], int]]] = {
     "update": ("gradients", lambda memory: memory.gradients),
     "micro_batch": ("activations", lambda memory: memory.worst),
     "recompute": ("activations", lambda memory: memory.worst),
@@ -463,10 +485,10 @@ def _explain(name: str, option: Option, before: Plan, after: Plan) -> str:
             if values[OFFLOAD] is None:
                 return "all blocks stay on the card"
             memory = after.memory
-            what = "with master weights, gradients, moments and the update " if memory.update_is_apart else ""
+            what = ["master weights, gradients, moments and the update"] if memory.update_is_apart else []
             waiting = len(memory.blocks) - values[OFFLOAD]
-            host = format_bytes(memory.held_on_host)
-            return f"{waiting} of {len(memory.blocks)} blocks wait in {host} of host memory {what}".rstrip()
+            what += [f"{waiting} of {len(memory.blocks)} blocks"] if waiting else []
+            return f"{' and '.join(what)} in {format_bytes(memory.on_host)} of host memory"
         case "average":
             return "the average is in host memory" if values[AVERAGE] == "cpu" else "the average is on the card"
         case "update":
@@ -475,7 +497,7 @@ def _explain(name: str, option: Option, before: Plan, after: Plan) -> str:
             changes = ", and clipped alone, which changes results" if CLIP_SCOPE in values else ""
             return f"each gradient is used as soon as it is complete{changes}"
         case "optimizer":
-            if values[OPTIMIZER]["kind"] == "adafactor":
+            if OPTIMIZER in values:
                 return "another optimizer, which needs another optim.lr and gives other results"
             return "moments are rounded to 8 bits, which changes results"
         case "frozen":

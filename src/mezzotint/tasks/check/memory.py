@@ -326,8 +326,8 @@ class MetaModel:
         its images."""
         with self._fake_tensors():
             noised, text, weight = self._micro_batch(size, samples)
-            with counting:
-                self._loss(noised, text, weight).backward()
+            with counting, attention.use_attention(self.recipe.model.attention, torch.device(self.device)):
+                self._loss(noised, text, weight).backward()  # recomputes with the same attention
         for parameter in self.trained.values():
             parameter.grad = None
 
