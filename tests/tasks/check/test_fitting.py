@@ -24,11 +24,12 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.check import fitting
 from mezzotint.tasks.check.fitting import SPARE
 from mezzotint.tasks.check.flops import flops_of_samples
-from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of
+from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of, with_offload
 from mezzotint.tasks.resolving import resolve
 from mezzotint.weights.folder.model_folder import shipped_folder
 
 SIZE = Size(64, 64)
+SWITCH = (False, True)
 
 
 def _recipe(*words: str) -> Recipe:
@@ -60,46 +61,37 @@ class Tried:
 
 
 def try_all(recipe: Recipe, micro_batches: Mapping[int, Any], forms: Sequence[str]) -> list[Tried]:
-    """Every valid combination of the searched settings, each estimated from its own recipe. micro_batches: by the passes
+    """Every valid combination of the searched settings, estimated from its own recipe. micro_batches: by the passes
     that a batch takes. forms: of frozen matrices."""
-    flops = {
-        again: flops_of_samples(recomputing(recipe, again), [SIZE], recomputes=True)[SIZE] for again in (False, True)
-    }
-    blocks = memory_of(MetaModel(recipe), {}).blocks
-    trains = not recipe.model.has_adapter
+    batch, trains = recipe.data.batch_size, not recipe.model.has_adapter
+    flops = {again: flops_of_samples(recomputing(recipe, again), [SIZE], recomputes=True)[SIZE] for again in SWITCH}
     weights = sum(p.numel() for p in MetaModel(recipe).trained.values()) * 4
     optimizers = [{}, {"optim.optimizer": {"kind": "adafactor"}}] if recipe.optim.optimizer.kind == "adamw" else [{}]
     averages = ("same", "cpu") if recipe.optim.ema.rule != "none" else ("same",)
     tried = []
-    for passes, again, at_once, average, in_backward, optimizer, form in product(
-        micro_batches,
-        (False, True),
-        (None, *range(1, len(blocks) + trains)),
-        averages,
-        (False, True),
-        optimizers,
-        forms,
+    for passes, again, average, in_backward, optimizer, form in product(
+        micro_batches, SWITCH, averages, SWITCH, optimizers, forms
     ):
         settings = optimizer | {
-            "run.micro_batch": micro_batches[passes], "run.offload.blocks": at_once, "optim.ema.device": average,
+            "run.micro_batch": micro_batches[passes], "optim.ema.device": average,
             "optim.in_backward": in_backward, "run.frozen_dtype": form,
         } | ({"optim.clip.scope": "tensor"} if in_backward else {})  # fmt: skip
         try:
-            other = fitting.with_settings(recomputing(recipe, again), settings)
+            outline = MetaModel(fitting.with_settings(recomputing(recipe, again), settings))
         except ValidationError:
             continue
-        memory = memory_of(MetaModel(other), {SIZE: 4})
-        host = memory.on_host
-        if average == "cpu" and not memory.update_is_apart:  # this estimate is for a CPU, where it has no other place
-            memory, host = replace(memory, ema_is_apart=True), host + memory.ema
-        moved = 0
-        if at_once is not None:
-            loaded = sum(blocks_of(memory, at_once)) + (sum(memory.blocks[:at_once]) if trains else 0)
-            moved = passes * (loaded + (2 * weights - sum(memory.blocks) if trains else 0))
-        if average == "cpu" and not (trains and at_once is not None):
-            moved += memory.ema
+        whole = memory_of(outline, {SIZE: batch})
         numbers = in_backward + 4 * (form == "int8") + 8 * (form == "nf4") + 16 * bool(optimizer)
-        tried.append(Tried((numbers, 4 * flops[again] + 5200 * moved, passes), memory.step, host))
+        for at_once in (None, *range(1, len(whole.blocks) + trains)):
+            outline.blocks = at_once
+            memory = with_offload(outline, whole)
+            host, moved = memory.on_host, 0
+            if average == "cpu" and not memory.update_is_apart:  # this estimate is for a CPU, where it stays
+                memory, host, moved = replace(memory, ema_is_apart=True), host + memory.ema, memory.ema
+            if at_once is not None:
+                loaded = sum(blocks_of(memory, at_once)) + (sum(memory.blocks[:at_once]) if trains else 0)
+                moved += passes * (loaded + (2 * weights - sum(memory.blocks) if trains else 0))
+            tried.append(Tried((numbers, batch * flops[again] + 5200 * moved, passes), memory.step, host))
     return tried
 
 
@@ -117,7 +109,9 @@ def recomputing(recipe: Recipe, enabled: bool) -> Recipe:
 @pytest.mark.parametrize(
     ("words", "micro_batches", "forms"),
     [
-        pytest.param(("model.depth=null",), {1: None, 4: 1}, ("same",), id="whole"),
+        pytest.param(
+            ("data.batch_size=2", "optim.optimizer={kind: lion}"), {1: None, 2: 1}, ("same",), id="whole"
+        ),
         pytest.param(
             ("optim.ema.rule=ramp",), {1: None, 2: 2, 4: 1}, ("same",), id="whole, average", marks=pytest.mark.slow
         ),
@@ -134,7 +128,7 @@ def test_no_combination_of_settings_is_better_than_the_plan(
         pytest.importorskip("peft")
         pytest.importorskip("torchao")
     recipe = located(*words)
-    search = fitting.Search(recipe, {SIZE: 4}, "cpu")
+    search = fitting.Search(recipe, {SIZE: recipe.data.batch_size}, "cpu")
     tried = try_all(recipe, micro_batches, forms)
     needs = sorted({combination.needed for combination in tried})
     hosts = sorted({combination.host for combination in tried})
@@ -179,8 +173,8 @@ def test_plan_is_explained_step_by_step() -> None:
     fewer, again, offloaded = (reason.text for reason in reasons)
     one = counted("run.micro_batch=1")
     assert fewer == (
-        f"activations {format_bytes(plain.memory.worst)} → {format_bytes(one.worst)}; the batch in 4 passes instead of 1, "
-        "with the same mean; the cost of a step stays the same"
+        f"activations {format_bytes(plain.memory.worst)} → {format_bytes(one.worst)}; the batch in 4 passes instead of "
+        "1, with the same mean; the cost of a step stays the same"
     )
     assert again.startswith(f"activations {format_bytes(one.worst)} → {format_bytes(away.worst)}; blocks are computed ")
     assert again.endswith(f"; a step costs +{round(100 * (tight.flops / plain.flops - 1))} % FLOPs")

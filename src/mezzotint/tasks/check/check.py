@@ -57,16 +57,10 @@ is left out."""
 
 
 _PARTS = {
-    "E12": "data",
-    "E13": "cache",
-    "E14": "model",
-    "E15": "run",
-    "E16": "optim",
-    "E17": "disk",
-    "E175": "run",
+    "E12": "data", "E13": "cache", "E14": "model", "E15": "run", "E16": "optim", "E17": "disk", "E175": "run",
     "E18": "run",
-}
-"""The part of the recipe that a problem concerns, by its code."""
+}  # fmt: skip
+"""The part of the recipe that a problem concerns, by the start of its code."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -394,9 +388,8 @@ def _raise_problems(checked: Checked) -> None:
     closing = ""
     for error in checked.problems:
         inner = error.problems if isinstance(error, RecipeError) else ()
-        listed += inner or [
-            Problem(_PARTS.get(error.code[:4]) or _PARTS.get(error.code[:3], "recipe"), error.message, "", error.code)
-        ]
+        part = _PARTS.get(error.code[:4]) or _PARTS.get(error.code[:3], "recipe")
+        listed += inner or [Problem(part, error.message, "", error.code)]
         closing = closing or (error.closing if isinstance(error, RecipeError) else "")
     if listed:
         raise RecipeError(checked.reading.name, problems=listed, closing=closing)

@@ -439,7 +439,7 @@ def _micro_batches(samples: int) -> list[Option]:
 
 def _round_up(size: int) -> int:
     """The next number with two digits and zeros."""
-    unit = 10 ** max(0, len(str(size)) - 2)
+    unit: int = 10 ** max(0, len(str(size)) - 2)
     return -(-size // unit) * unit
 
 
