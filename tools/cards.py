@@ -1,5 +1,6 @@
-"""Computes what fits on which graphics card, for models in their published size, and writes tools/cards.json, from which
-`python tools/write_docs.py` writes docs/guides/cards.md. Takes up to an hour; no weights are needed, but all extras are.
+"""Computes what fits on which graphics card, for models in their published size, and writes tools/cards.json, from
+which `python tools/write_docs.py` writes docs/guides/cards.md. Takes up to an hour. No weights are needed, but all
+extras are.
 
     python tools/cards.py               # everything
     python tools/cards.py flux sdxl     # some models
@@ -16,15 +17,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from card_pages import CARDS, DATA  # noqa: E402
 from mezzotint.assets import MODELS as SHIPPED  # noqa: E402
 from mezzotint.settings.reading.read import read_text  # noqa: E402
 from mezzotint.shapes import Size  # noqa: E402
 from mezzotint.tasks.check.fitting import Plan, Search  # noqa: E402
 from support.flow_folders import FULL, full_size  # noqa: E402
 
-DATA = ROOT / "tools" / "cards.json"
-CARDS = (8, 12, 16, 24, 48, 80)
-"""Gigabytes."""
 HOST = 64
 """Gigabytes of host memory."""
 MODELS = {
@@ -61,11 +60,10 @@ def compute(name: str, method: str) -> dict[str, Any]:
         for card in CARDS:
             plan = search.find(card * 10**9, HOST * 10**9) or search.find(card * 10**9)
             cells[str(card)] = None if plan is None else _plain(plan)
-        least = search.smallest()
-        assert least is not None
         if search.left_out:
             raise SystemExit(f"not everything could be tried: {search.left_out}")
-        return {"cards": cells, "smallest": {"card": least[0], **_plain(least[1])}}
+        least = None if all(cells.values()) else search.smallest()
+        return {"cards": cells} | ({"smallest": {"card": least[0], **_plain(least[1])}} if least is not None else {})
 
 
 def _plain(plan: Plan) -> dict[str, Any]:
@@ -77,10 +75,10 @@ def _plain(plan: Plan) -> dict[str, Any]:
 
 def main(names: list[str]) -> None:
     """Computes the models and writes the file after each."""
-    computed = json.loads(DATA.read_text("utf-8")) if DATA.exists() else {}
     for name in names or MODELS:
         title, _, _, size = MODELS[name]
         row = {"title": title, "size": list(size)} | {method: compute(name, method) for method in METHODS}
+        computed = json.loads(DATA.read_text("utf-8")) if DATA.exists() else {}
         computed[name] = row
         ordered = {key: computed[key] for key in MODELS if key in computed}
         DATA.write_text(json.dumps(ordered, indent=1) + "\n", "utf-8")

@@ -227,6 +227,14 @@ class Search:
         )
 
     @cached_property
+    def _own_settings(self) -> dict[str, Any]:
+        return self._own.settings
+
+    @cached_property
+    def _tree(self) -> dict[str, Any]:
+        return plain_values(self.recipe)
+
+    @cached_property
     def _variants(self) -> list[Choice]:
         """The recipe's own settings with every update, optimizer and type of frozen matrices."""
         recipe, own = self.recipe, self._own
@@ -365,7 +373,7 @@ class Search:
 
     def _differing(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Of all settings those that the recipe does not have already."""
-        own, tree = self._own.settings, plain_values(self.recipe)
+        own, tree = self._own_settings, self._tree
         return {
             path: value
             for path, value in settings.items()
@@ -485,10 +493,11 @@ def _explain(name: str, option: Option, before: Plan, after: Plan) -> str:
             if values[OFFLOAD] is None:
                 return "all blocks stay on the card"
             memory = after.memory
-            what = ["master weights, gradients, moments and the update"] if memory.update_is_apart else []
             waiting = len(memory.blocks) - values[OFFLOAD]
-            what += [f"{waiting} of {len(memory.blocks)} blocks"] if waiting else []
-            return f"{' and '.join(what)} in {format_bytes(memory.on_host)} of host memory"
+            what = [f"{waiting} of {len(memory.blocks)} blocks"] if waiting else []
+            what += ["master weights", "gradients", "moments"] if memory.update_is_apart else []
+            where = f"{format_bytes(memory.on_host)} of host memory"
+            return f"{', '.join(what)} in {where}{', where the update runs' * memory.update_is_apart}"
         case "average":
             return "the average is in host memory" if values[AVERAGE] == "cpu" else "the average is on the card"
         case "update":
