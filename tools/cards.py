@@ -50,7 +50,11 @@ def compute(name: str, method: str) -> dict[str, Any]:
     _, family, configs, size = MODELS[name]
     with tempfile.TemporaryDirectory() as folder:
         path = full_size(configs, Path(folder) / name) if configs in FULL else SHIPPED / configs
-        clips = f"  clips: {{frames: {size[2]}, buckets: [[{size[2]}, {size[1]}, {size[0]}]]}}\n" if size[2:] else ""
+        clips = (
+            f"  format: videofolder\n  clips: {{frames: {size[2]}, buckets: [[{size[2]}, {size[1]}, {size[0]}]]}}\n"
+            if size[2:]
+            else ""
+        )
         text = (
             f"schema: 1\nmodel: {{family: {family}, path: {path}, weights: random}}\n"
             f"data:\n  batch_size: 1\n  cache: {{latents: true, text: true}}\n{clips}run: {{precision: bf16}}\n"

@@ -19,11 +19,7 @@ pytestmark = pytest.mark.usefixtures("quick", "counted")
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """FLOPs are not counted; test_fitting.py does."""
-    monkeypatch.setattr(
-        fitting,
-        "flops_of_samples",
-        lambda recipe, sizes, recomputes: dict.fromkeys(sizes, 3 + recipe.run.gradient_checkpointing.enabled),
-    )
+    monkeypatch.setattr(fitting, "flops_and_recomputed", lambda recipe, size: (3, 1))
 
 
 def test_written_recipe_fits_and_gives_the_reasons(capsys: Captured) -> None:

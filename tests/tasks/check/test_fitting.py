@@ -23,7 +23,7 @@ from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import fitting
 from mezzotint.tasks.check.fitting import SPARE
-from mezzotint.tasks.check.flops import flops_of_samples
+from mezzotint.tasks.check.flops import flops_and_recomputed
 from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of, with_offload
 from mezzotint.tasks.resolving import resolve
 from mezzotint.weights.folder.model_folder import shipped_folder
@@ -64,7 +64,7 @@ def try_all(recipe: Recipe, micro_batches: Mapping[int, Any], forms: Sequence[st
     """Every valid combination of the searched settings, estimated from its own recipe. micro_batches: by the passes
     that a batch takes. forms: of frozen matrices."""
     batch, trains = recipe.data.batch_size, not recipe.model.has_adapter
-    flops = {again: flops_of_samples(recomputing(recipe, again), [SIZE], recomputes=True)[SIZE] for again in SWITCH}
+    flops = {again: sum(flops_and_recomputed(recomputing(recipe, again), SIZE)) for again in SWITCH}
     weights = sum(p.numel() for p in MetaModel(recipe).trained.values()) * 4
     optimizers = [{}, {"optim.optimizer": {"kind": "adafactor"}}] if recipe.optim.optimizer.kind == "adamw" else [{}]
     averages = ("same", "cpu") if recipe.optim.ema.rule != "none" else ("same",)

@@ -35,7 +35,7 @@ from mezzotint.settings.resolved import blocks_on_device
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import needed_parts
-from mezzotint.tasks.check.flops import flops_of_samples
+from mezzotint.tasks.check.flops import flops_and_recomputed
 from mezzotint.tasks.check.memory import (
     Activations,
     Memory,
@@ -142,7 +142,6 @@ class Search:
     """Settings that could not be tried, such as for lack of a package, and why."""
     _static: dict[str, tuple[MetaModel, Memory] | None] = field(default_factory=dict)
     _passes: dict[str, dict[Size, Activations]] = field(default_factory=dict)
-    _outlines: dict[str, MetaModel] = field(default_factory=dict)
     _flops: dict[str, int] = field(default_factory=dict)
 
     def find(self, room: int, host: int | None = None) -> Plan | None:
@@ -344,27 +343,28 @@ class Search:
 
     def _measure(self, choice: Choice) -> dict[Size, Activations]:
         """Activations of a choice: of its passes only."""
-        key, recompute = str(choice[:2]), str(choice.recompute)
+        key = str(choice[:2])
         if key not in self._passes:
-            if recompute not in self._outlines:
-                plain = _PLAIN._replace(recompute=choice.recompute)
-                self._outlines[recompute] = MetaModel(
-                    with_settings(self.recipe, plain.settings), self.device, self.sums
-                )
+            opened = self._open(_PLAIN._replace(recompute=choice.recompute))
+            assert opened is not None
             recipe = with_settings(self.recipe, _PLAIN._replace(micro_batch=choice.micro_batch).settings)
             samples = count_samples(recipe, self.batches, processes=self.processes)
-            self._passes[key] = measure_passes(self._outlines[recompute], samples)
+            self._passes[key] = measure_passes(opened[0], samples)
         return self._passes[key]
 
     def _count_flops(self, recompute: Option) -> int:
         """FLOPs of a step with the batch that needs most."""
-        key = str(recompute)
+        key, is_on = str(recompute), dict(recompute.values)[f"{RECOMPUTE}.enabled"]
         if key not in self._flops:
-            recipe = with_settings(self.recipe, _PLAIN._replace(recompute=recompute).settings)
+            counted = recompute if is_on else _recomputing(True)  # which counts both
+            recipe = with_settings(self.recipe, _PLAIN._replace(recompute=counted).settings)
             size, samples = max(self.batches.items(), key=lambda item: item[0].pixels * item[1])
-            of_sample = flops_of_samples(recipe, [size], recomputes=True)[size]
             samples = math.ceil(samples / self.processes) * recipe.optim.accumulation
-            self._flops[key] = samples * of_sample
+            plain, again = flops_and_recomputed(recipe, size)
+            self._flops[str(counted)] = samples * (plain + again)
+            self._flops[str(_recomputing(False))] = samples * plain
+            if not is_on:
+                self._flops[key] = samples * plain
         return self._flops[key]
 
     def _exceeds(self, memory: Memory, room: int | None, host: int | None) -> bool:

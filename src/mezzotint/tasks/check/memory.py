@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -300,6 +300,7 @@ class MetaModel:
                 _give_fakes(module, device)
             self.objective = model.objective.to(device)
         self._again_most: int | None = None
+        self._recomputing: Callable[[], AbstractContextManager[Any]] = nullcontext
         if recipe.run.gradient_checkpointing.enabled:
             blocks = list(self.family.blocks())
             for block in blocks_to_recompute(blocks, recipe.run.gradient_checkpointing):
@@ -321,13 +322,22 @@ class MetaModel:
         again, self._again_most = self._again_most, None
         return Activations(samples, counter.bytes, again, counter.with_gradients(sum(sizes.values())) + again)
 
-    def both_passes(self, size: Size, samples: int, counting: AbstractContextManager[Any]) -> None:
+    def both_passes(
+        self,
+        size: Size,
+        samples: int,
+        counting: AbstractContextManager[Any],
+        recomputing: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
         """Runs forward and backward pass of a micro-batch within `counting`; frozen encoders run before it. size: of
-        its images."""
+        its images. recomputing: the context in which the backward pass recomputes a block."""
         with self._fake_tensors():
             noised, text, weight = self._micro_batch(size, samples)
             with counting, attention.use_attention(self.recipe.model.attention, torch.device(self.device)):
-                self._loss(noised, text, weight).backward()  # recomputes with the same attention
+                loss = self._loss(noised, text, weight)
+                self._recomputing = recomputing
+                loss.backward()  # recomputes with the same attention
+                self._recomputing = nullcontext
         for parameter in self.trained.values():
             parameter.grad = None
 
@@ -393,7 +403,8 @@ class MetaModel:
 
         def run(*inputs: Any, **named: Any) -> Any:
             if self._again_most is None:
-                return forward(*inputs, **named)
+                with self._recomputing():
+                    return forward(*inputs, **named)
             counter = SavedBytes(self._model_tensors())
             with counter:
                 result = forward(*inputs, **named)
