@@ -68,7 +68,8 @@ def test_small_card_gets_the_smallest_that_would_do(capsys: Captured) -> None:
     assert error.startswith(start)
     size = re.match(r"(\S+ MB), with .*optim\.in_backward=true", error.removeprefix(start))
     assert size is not None
-    assert ", or 3.25 MB of host memory, with run.offload.blocks=3, or train a LoRA (model.adapter.kind=lora)" in error
+    assert ", or use this one, with 3.25 MB of host memory and run.offload.blocks=3, or train a LoRA " in error
+    assert " (model.adapter.kind=lora), which fits, with 741 kB of host memory and run.offload.blocks=1 " in error
     assert main(["check", "recipe.yaml", f"--fit={size[1].replace(' ', '')}", "--host=1MB"]) == 0
 
 

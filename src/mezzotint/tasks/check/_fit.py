@@ -129,13 +129,14 @@ def _remedies(search: Search, card: Card) -> list[str]:
         ways.append(f"one of {format_bytes(least[0])}{_with_settings(least[1])}")
     with_more = None if card.host is None else search.find(card.room)
     if with_more is not None:
-        ways.append(f"{format_bytes(with_more.memory.held_on_host)} of host memory{_with_settings(with_more)}")
+        ways.append(f"this one{_with_settings(with_more)}")
     return ways or ["a smaller data.resolution"]
 
 
 def _with_settings(plan: Plan) -> str:
-    host = f" and {format_bytes(plan.memory.held_on_host)} of host memory" if plan.memory.held_on_host else ""
-    return f"{host}, with {format_settings(plan.settings)}" if plan.settings else host
+    host = [f"{format_bytes(plan.memory.held_on_host)} of host memory"] if plan.memory.held_on_host else []
+    needed = [*host, *filter(None, [format_settings(plan.settings)])]
+    return f", with {' and '.join(needed)}" if needed else ""
 
 
 def _describe_adapter(search: Search, card: Card) -> list[str]:
