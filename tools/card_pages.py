@@ -65,15 +65,15 @@ def measurements() -> Iterator[tuple[str, str, int, str]]:
     """What was measured on a card: the model, the method, the gigabytes of the card, and the text with its link."""
     for file in sorted(BENCHMARKS.glob("*/*.json")):
         if file.name in MEASURED:
-            found = json.loads(file.read_text("utf-8"))
-            result = found["parts"]["peak memory"]
-            size = found["device"]["memory"]
+            record = json.loads(file.read_text("utf-8"))
+            result = record["parts"]["peak memory"]
+            size = record["device"]["memory"]
             card = max((card for card in CARDS if card * 10**9 <= size), default=None)
-            if card is not None and not found.get("is_dry_run"):
+            if card is not None and not record.get("is_dry_run"):
                 name, method, how = MEASURED[file.name]
                 figures = f"{result['measured'] / 1e9:.1f} GB, {result['estimate'] / 1e9:.1f} GB computed"
                 link = f"../../benchmarks/{file.parent.name}/{file.name}"
-                yield name, method, card, f"measured on {found['device']['name']}: [{figures}]({link}), {how}"
+                yield name, method, card, f"measured on {record['device']['name']}: [{figures}]({link}), {how}"
 
 
 def _cell(row: Mapping[str, Any], card: int) -> str:

@@ -21,7 +21,8 @@ from card_pages import CARDS, DATA  # noqa: E402
 from mezzotint.assets import MODELS as SHIPPED  # noqa: E402
 from mezzotint.settings.reading.read import read_text  # noqa: E402
 from mezzotint.shapes import Size  # noqa: E402
-from mezzotint.tasks.check.fitting import Plan, Search  # noqa: E402
+from mezzotint.tasks.check.fitting import Search  # noqa: E402
+from mezzotint.tasks.check.plans import Plan  # noqa: E402
 from support.flow_folders import FULL, full_size  # noqa: E402
 
 HOST = 64

@@ -24,9 +24,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_written_recipe_fits_and_gives_the_reasons(capsys: Captured) -> None:
     assert main(["check", "recipe.yaml", "--fit=2.5MB", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["fit"]
-    assert found["settings"] == {"run.offload.blocks": 8}, "only gradients and moments leave the card"
-    assert found["plan"]["held_on_host"] == 4 * 4 * 203_204, "weights, gradients, moments"
+    roomy = json.loads(capsys.readouterr().out)["fit"]
+    assert roomy["settings"] == {"run.offload.blocks": 8}, "only gradients and moments leave the card"
+    assert roomy["plan"]["held_on_host"] == 4 * 4 * 203_204, "weights, gradients, moments"
     line = ["check", "recipe.yaml", "--fit=1.6MB", "--host=4MB", "--out=small.yaml"]
     assert main(line) == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -20,8 +20,8 @@ from mezzotint.tasks.check._dry_run import DryRun
 from mezzotint.tasks.check._fit import Fit
 from mezzotint.tasks.check._model_files import Component
 from mezzotint.tasks.check.estimates import BucketRow, CacheNeed, Disk, Length
-from mezzotint.tasks.check.fitting import Plan
 from mezzotint.tasks.check.memory import Memory
+from mezzotint.tasks.check.plans import Plan
 from mezzotint.tasks.describe import Line
 from mezzotint.weights.model_files import ModelFiles
 

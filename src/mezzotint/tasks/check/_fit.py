@@ -17,7 +17,8 @@ from mezzotint.settings.counting import format_bytes
 from mezzotint.settings.reading.read import Reading, digest_of, locate_paths, read_text
 from mezzotint.settings.reading.writing import as_yaml, flatten, without_defaults
 from mezzotint.settings.recipe import plain_values
-from mezzotint.tasks.check.fitting import Plan, Reason, Search, format_settings, with_settings
+from mezzotint.tasks.check.fitting import Search, with_settings
+from mezzotint.tasks.check.plans import Plan, Reason, format_settings
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
 

@@ -18,18 +18,17 @@ which goes through the plans in this order, needs them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
 from mezzotint.errors import MezzotintError
 from mezzotint.runtimes.shared.offload import count_loaded_bytes
-from mezzotint.settings.counting import format_bytes
 from mezzotint.settings.recipe import Recipe, plain_values
 from mezzotint.settings.resolved import blocks_on_device
 from mezzotint.settings.sections.run import GradientSums
@@ -45,86 +44,29 @@ from mezzotint.tasks.check.memory import (
     memory_of,
     with_offload,
 )
+from mezzotint.tasks.check.plans import (
+    AVERAGE,
+    CLIP_SCOPE,
+    FROZEN,
+    IN_BACKWARD,
+    MICRO_BATCH,
+    OFFLOAD,
+    OPTIMIZER,
+    RECOMPUTE,
+    SUBJECTS,
+    Choice,
+    Plan,
+    Reason,
+    Values,
+    explain_change,
+    format_settings,
+)  # fmt: skip
 from mezzotint.tasks.holding import refuse_in_backward, refuse_offload, trains_offloaded
 
 SPARE = 1.05
 """Free bytes required for each counted byte."""
-FLOPS_OF_A_BYTE = 5200
-"""FLOPs that count as much as a byte between host and card: what an RTX 4090 computes (165.2 TFLOP/s in bf16) while
-PCIe 4.0 with 16 lanes transfers it (31.5 GB/s), both by their specifications."""
-
-MICRO_BATCH = "run.micro_batch"
-RECOMPUTE = "run.gradient_checkpointing"
-OFFLOAD = "run.offload.blocks"
-AVERAGE = "optim.ema.device"
-IN_BACKWARD = "optim.in_backward"
-CLIP_SCOPE = "optim.clip.scope"
-OPTIMIZER = "optim.optimizer"
-FROZEN = "run.frozen_dtype"
-
 _BY_TENSOR, _EIGHT_BIT_MOMENTS, _INT8, _NF4, _ANOTHER_OPTIMIZER = (1 << number for number in range(5))
 """What changes results, the smallest change first: a plan with a larger sum is worse."""
-
-
-class Option(NamedTuple):
-    """Values of one of the searched settings. numbers: how it changes results, 0 if it does not."""
-
-    values: tuple[tuple[str, Any], ...]
-    numbers: int = 0
-
-
-class Choice(NamedTuple):
-    """An option of each searched setting. The first two determine activations, the last three everything else."""
-
-    micro_batch: Option
-    recompute: Option
-    blocks: Option
-    average: Option
-    update: Option
-    optimizer: Option
-    frozen: Option
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All values, by the path of their setting."""
-        return {path: value for option in self for path, value in option.values}
-
-    @property
-    def numbers(self) -> int:
-        """The changes of results, as a sum that grows with the largest of them."""
-        return sum(option.numbers for option in self)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Settings with which a run fits. settings: those that differ from the recipe's, by path. memory: of a step. flops,
-    moved: of a step, bytes between host and card. passes: forward and backward passes of a step. numbers: whether
-    results change by more than rounding."""
-
-    settings: Mapping[str, Any]
-    memory: Memory
-    needed: int
-    flops: int
-    moved: int
-    passes: int
-    numbers: int
-    choice: Choice
-
-    @property
-    def rank(self) -> tuple[int, int, int, int]:
-        """Smaller for better plans, see the module."""
-        return self.numbers, self.flops + FLOPS_OF_A_BYTE * self.moved, self.passes, len(self.settings)
-
-    def __str__(self) -> str:
-        host = f", and {format_bytes(self.memory.held_on_host)} of host memory" if self.memory.held_on_host else ""
-        return f"{format_settings(self.settings) or 'as it is'} ({format_bytes(self.memory.step)}{host})"
-
-
-class Reason(NamedTuple):
-    """Why a plan changes settings. settings: by path. text: what it saves and what it costs."""
-
-    settings: Mapping[str, Any]
-    text: str
 
 
 @dataclass
@@ -191,16 +133,14 @@ class Search:
         """What each change of a plan saves and costs, on top of those before it."""
         reasons, choice = [], self._own
         before = self._count(choice)
-        for name, (label, bytes_of_it) in _PARTS.items():
+        for name in SUBJECTS:
             option = getattr(plan.choice, name)
             if option == getattr(choice, name):
                 continue
             choice = choice._replace(**{name: option})
             after = self._count(choice)
             changed = {path: value for path, value in option.values if path in plan.settings}
-            saved = f"{label} {format_bytes(bytes_of_it(before.memory))} → {format_bytes(bytes_of_it(after.memory))}"
-            text = f"{saved}; {_explain(name, option, before, after)}; {_price(before, after)}"
-            reasons += [Reason(changed, text)] if changed else []
+            reasons += [Reason(changed, explain_change(name, option, before, after))] if changed else []
             before = after
         return reasons
 
@@ -216,13 +156,13 @@ class Search:
         has_several = run.micro_batch is not None and run.micro_batch < self._samples
         blocks = run.offload.blocks
         return Choice(
-            Option(((MICRO_BATCH, run.micro_batch if has_several else None),)),
-            Option(tuple((f"{RECOMPUTE}.{name}", value) for name, value in run.gradient_checkpointing)),
-            Option(((OFFLOAD, 2 if blocks == "auto" else blocks),)),
-            Option(((AVERAGE, optim.ema.device),)),
-            Option(((IN_BACKWARD, optim.in_backward),)),
-            Option(()),
-            Option(()),
+            Values(((MICRO_BATCH, run.micro_batch if has_several else None),)),
+            Values(tuple((f"{RECOMPUTE}.{name}", value) for name, value in run.gradient_checkpointing)),
+            Values(((OFFLOAD, 2 if blocks == "auto" else blocks),)),
+            Values(((AVERAGE, optim.ema.device),)),
+            Values(((IN_BACKWARD, optim.in_backward),)),
+            Values(()),
+            Values(()),
         )
 
     @cached_property
@@ -239,18 +179,18 @@ class Search:
         recipe, own = self.recipe, self._own
         is_by_tensor = recipe.optim.clip.norm is None or recipe.optim.clip.scope == "tensor"
         in_backward = ((IN_BACKWARD, True),) if is_by_tensor else ((CLIP_SCOPE, "tensor"), (IN_BACKWARD, True))
-        updates = [Option(((IN_BACKWARD, False),)), Option(in_backward, 0 if is_by_tensor else _BY_TENSOR)]
+        updates = [Values(((IN_BACKWARD, False),)), Values(in_backward, 0 if is_by_tensor else _BY_TENSOR)]
         updates = updates[: 1 if self.processes > 1 or recipe.optim.accumulation > 1 else 2]
         optimizer = recipe.optim.optimizer
         optimizers = [own.optimizer]
         if optimizer.takes_usual_rates:  # AdamW, of whatever bits
             if optimizer.kind != "adamw-8bit":
-                optimizers.append(Option(((f"{OPTIMIZER}.kind", "adamw-8bit"),), _EIGHT_BIT_MOMENTS))
-            optimizers.append(Option(((OPTIMIZER, {"kind": "adafactor"}),), _ANOTHER_OPTIMIZER))
+                optimizers.append(Values(((f"{OPTIMIZER}.kind", "adamw-8bit"),), _EIGHT_BIT_MOMENTS))
+            optimizers.append(Values(((OPTIMIZER, {"kind": "adafactor"}),), _ANOTHER_OPTIMIZER))
         frozen = [own.frozen]
         if recipe.model.has_adapter or set(needed_parts(recipe)) - set(recipe.model.train):
-            frozen += [Option(((FROZEN, "int8"),), _INT8)] if recipe.run.low_bit is None else []
-            frozen += [Option(((FROZEN, "nf4"),), _NF4)] if recipe.run.low_bit != "nf4" else []
+            frozen += [Values(((FROZEN, "int8"),), _INT8)] if recipe.run.low_bit is None else []
+            frozen += [Values(((FROZEN, "nf4"),), _NF4)] if recipe.run.low_bit != "nf4" else []
         return [
             own._replace(update=update, optimizer=optimizer, frozen=form)
             for update, optimizer, form in product(updates, optimizers, frozen)
@@ -260,7 +200,7 @@ class Search:
         """Every plan with these changes of results, without activations."""
         micro_batches = _micro_batches(self._samples)
         recomputes = list(dict.fromkeys((_recomputing(False), _recomputing(True), self._own.recompute)))
-        averages = [Option(((AVERAGE, place),)) for place in ("same", "cpu")[: 1 + self._may_move_average]]
+        averages = [Values(((AVERAGE, place),)) for place in ("same", "cpu")[: 1 + self._may_move_average]]
         for variant in self._variants:
             if variant.numbers != numbers or self._counted(variant) is None:
                 continue
@@ -275,14 +215,14 @@ class Search:
     def _may_move_average(self) -> bool:
         return self.of_card and self.recipe.optim.ema.rule != "none"
 
-    def _blocks(self, variant: Choice) -> list[Option]:
+    def _blocks(self, variant: Choice) -> list[Values]:
         """How many blocks may be on the card: all, or fewer."""
         counted = self._counted(variant)
         assert counted is not None
         offloads = (self.of_card or self.device != "cpu") and self.recipe.run.runtime != "fsdp"
         trains = not self.recipe.model.has_adapter and "denoiser" in self.recipe.model.train
         most = len(counted[1].blocks) - (not trains) if offloads and not self.recipe.run.compile else 0
-        return [Option(((OFFLOAD, count),)) for count in (None, *range(most, 0, -1))]
+        return [Values(((OFFLOAD, count),)) for count in (None, *range(most, 0, -1))]
 
     def _counted(self, choice: Choice) -> tuple[MetaModel, Memory] | None:
         """The model with an update, optimizer and type of frozen matrices, and its memory without activations and with
@@ -352,7 +292,7 @@ class Search:
             self._passes[key] = measure_passes(opened[0], samples)
         return self._passes[key]
 
-    def _count_flops(self, recompute: Option) -> int:
+    def _count_flops(self, recompute: Values) -> int:
         """FLOPs of a step with the batch that needs most."""
         key, is_on = str(recompute), dict(recompute.values)[f"{RECOMPUTE}.enabled"]
         if key not in self._flops:
@@ -400,11 +340,6 @@ def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     return Recipe.model_validate(tree)
 
 
-def format_settings(settings: Mapping[str, Any]) -> str:
-    """Settings as they are written on a command line."""
-    return " ".join(f"{path}={_format_value(value)}" for path, value in settings.items())
-
-
 def choose_blocks(
     outline: MetaModel, batches: Mapping[Size, int], *, processes: int, free: int | None
 ) -> tuple[int | None, str]:
@@ -427,22 +362,22 @@ def at_once(memory: Memory, room: int) -> int:
     return max(2, min(len(memory.blocks), 2 + extra_blocks))
 
 
-def _recomputing(enabled: bool) -> Option:
+def _recomputing(enabled: bool) -> Values:
     values = {"enabled": enabled, "skip_first": 0, "skip_last": 0}
-    return Option(tuple((f"{RECOMPUTE}.{name}", value) for name, value in values.items()))
+    return Values(tuple((f"{RECOMPUTE}.{name}", value) for name, value in values.items()))
 
 
 _PLAIN = Choice(
-    Option(((MICRO_BATCH, None),)), _recomputing(False), Option(((OFFLOAD, None),)), Option(((AVERAGE, "same"),)),
-    Option(((IN_BACKWARD, False),)), Option(()), Option(()),
+    Values(((MICRO_BATCH, None),)), _recomputing(False), Values(((OFFLOAD, None),)), Values(((AVERAGE, "same"),)),
+    Values(((IN_BACKWARD, False),)), Values(()), Values(()),
 )  # fmt: skip
 """One pass, with everything kept on the card."""
 
 
-def _micro_batches(samples: int) -> list[Option]:
+def _micro_batches(samples: int) -> list[Values]:
     """For every number of passes that a batch can take the fewest samples at once, the fewest passes first."""
     sizes = dict.fromkeys(math.ceil(samples / passes) for passes in range(1, samples + 1))
-    return [Option(((MICRO_BATCH, None if size == samples else size),)) for size in sizes]
+    return [Values(((MICRO_BATCH, None if size == samples else size),)) for size in sizes]
 
 
 def _round_up(size: int) -> int:
@@ -466,66 +401,3 @@ def _bytes_moved(outline: MetaModel, memory: Memory, blocks: int | None) -> int:
     weights = sum(part.bytes for part in memory.parts if part.name in outline.recipe.model.train)
     gradients = sum(p.numel() * outline.precision.weights.itemsize for p in outline.trained.values())
     return count_loaded_bytes(memory.blocks, blocks, trains=True) + weights - sum(memory.blocks) + gradients
-
-
-_PARTS: dict[str, tuple[str, Callable[[Memory], int]]] = {
-    "update": ("gradients", lambda memory: memory.gradients),
-    "micro_batch": ("activations", lambda memory: memory.worst),
-    "recompute": ("activations", lambda memory: memory.worst),
-    "average": ("weights and states", lambda memory: memory.steady),
-    "blocks": ("weights and states", lambda memory: memory.steady),
-    "optimizer": ("states of the optimizer", lambda memory: memory.optimizer),
-    "frozen": ("weights", lambda memory: memory.weights),
-}
-"""The fields of a choice in the order in which they are explained, and the memory that each is about."""
-
-
-def _explain(name: str, option: Option, before: Plan, after: Plan) -> str:
-    """What a choice does, and whether it changes results."""
-    values = dict(option.values)
-    match name:
-        case "micro_batch":
-            return f"the batch in {after.passes} passes instead of {before.passes}, with the same mean"
-        case "recompute":
-            is_on = values[f"{RECOMPUTE}.enabled"]
-            return "blocks are computed again in the backward pass" if is_on else "nothing is computed again"
-        case "blocks":
-            if values[OFFLOAD] is None:
-                return "all blocks stay on the card"
-            memory = after.memory
-            waiting = len(memory.blocks) - values[OFFLOAD]
-            what = [f"{waiting} of {len(memory.blocks)} blocks"] if waiting else []
-            what += ["master weights", "gradients", "moments"] if memory.update_is_apart else []
-            where = f"{format_bytes(memory.on_host)} of host memory"
-            return f"{', '.join(what)} in {where}{', where the update runs' * memory.update_is_apart}"
-        case "average":
-            return "the average is in host memory" if values[AVERAGE] == "cpu" else "the average is on the card"
-        case "update":
-            if not values[IN_BACKWARD]:
-                return "gradients are kept until the update"
-            changes = ", and clipped alone, which changes results" if CLIP_SCOPE in values else ""
-            return f"each gradient is used as soon as it is complete{changes}"
-        case "optimizer":
-            if OPTIMIZER in values:
-                return "another optimizer, which needs another optim.lr and gives other results"
-            return "moments are rounded to 8 bits, which changes results"
-        case "frozen":
-            bits = {"int8": 8, "nf4": 4}[values[FROZEN]]
-            return f"frozen matrices are rounded to {bits} bits, which changes results, and converted at each use"
-        case _:
-            raise AssertionError(name)
-
-
-def _price(before: Plan, after: Plan) -> str:
-    """The change of a step's cost."""
-    flops = after.flops / before.flops - 1
-    moved = after.moved - before.moved
-    texts = [f"{flops:+.0%} FLOPs".replace("%", " %")] if after.flops != before.flops else []
-    texts += [f"{format_bytes(abs(moved))} {'more' if moved > 0 else 'less'} between host and card"] if moved else []
-    return f"a step costs {' and '.join(texts)}" if texts else "the cost of a step stays the same"
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_format_value(item)}" for key, item in value.items()) + "}"
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

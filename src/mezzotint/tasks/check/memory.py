@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.overrides import TorchFunctionMode
 
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.families.base import Grid, ModelFamily
@@ -30,6 +29,7 @@ from mezzotint.settings.sections.run import GradientSums
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files, open_model
+from mezzotint.tasks.check._fakes import WithoutPinning, give_fakes
 from mezzotint.tasks.check._saved_bytes import SavedBytes
 from mezzotint.tasks.holding import forms_of_frozen, trains_offloaded
 from mezzotint.tasks.resolving import resolve
@@ -297,7 +297,7 @@ class MetaModel:
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         with self._fake_tensors():
             for module in self.family.parts().values():
-                _give_fakes(module, device)
+                give_fakes(module, device)
             self.objective = model.objective.to(device)
         self._again_most: int | None = None
         self._recomputing: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -348,7 +348,7 @@ class MetaModel:
 
     @contextmanager
     def _fake_tensors(self) -> Iterator[None]:
-        with self._fake, _WithoutPinning():
+        with self._fake, WithoutPinning():
             yield
 
     def _micro_batch(self, size: Size, samples: int) -> tuple[Noised, TextEmbedding | None, Tensor]:
@@ -414,13 +414,6 @@ class MetaModel:
         return run
 
 
-class _WithoutPinning(TorchFunctionMode):
-    """Leaves out page-locking of host tensors, which fake tensors do not have."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return args[0] if func is Tensor.pin_memory else func(*args, **(kwargs or {}))
-
-
 def _remove_wrappers(recipe: Recipe) -> Recipe:
     """The recipe without what needs values or is counted separately: compiled blocks, recomputed blocks, kernels of
     xformers, and the device of the EMA, whose size is the same anywhere."""
@@ -446,24 +439,6 @@ def build_described_model(kind: type[ModelFamily], settings: ModelSettings) -> t
     with EmptyOnMeta():
         files = kind.files.from_configs(settings)
         return files, kind.load(files)
-
-
-def _give_fakes(module: nn.Module, device: str) -> None:
-    """Replaces every parameter and buffer with a fake tensor; shared ones stay shared."""
-    fakes: dict[int, tuple[Tensor, Any]] = {}  # with the replaced tensor, to keep its id in use
-
-    def fake(tensor: Tensor) -> Any:
-        if id(tensor) not in fakes:
-            empty = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-            is_parameter = isinstance(tensor, nn.Parameter)
-            fakes[id(tensor)] = (tensor, nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty)
-        return fakes[id(tensor)][1]
-
-    for child in module.modules():
-        for tensors in (child._parameters, child._buffers):
-            for name, tensor in tensors.items():
-                if tensor is not None:
-                    tensors[name] = fake(tensor)
 
 
 def _part(outline: MetaModel, name: str, trained: Mapping[str, int]) -> PartMemory:

@@ -20,8 +20,8 @@ from mezzotint.settings.reading.read import COMMAND_LINE, Reading
 from mezzotint.settings.recipe import Recipe, plain_values
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check.estimates import BucketRow, Disk
-from mezzotint.tasks.check.fitting import format_settings
 from mezzotint.tasks.check.memory import Memory
+from mezzotint.tasks.check.plans import format_settings
 
 WIDTH = 100
 NOT_COUNTED = (
