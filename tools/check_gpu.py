@@ -37,7 +37,8 @@ from mezzotint.tasks.bench import synthetic
 from mezzotint.tasks.bench.bench import Options, bench
 from mezzotint.tasks.bench.measuring import Measured, measure
 from mezzotint.tasks.bench.origin import origin
-from mezzotint.tasks.check.memory import MetaModel, memory_of
+from mezzotint.tasks.check.memory import memory_of
+from mezzotint.tasks.check.meta_model import MetaModel
 from mezzotint.tasks.reading import choices
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train import train

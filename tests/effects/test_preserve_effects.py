@@ -14,7 +14,8 @@ from mezzotint.families.base import batch_latents
 from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch
-from mezzotint.tasks.check.memory import MetaModel, memory_of
+from mezzotint.tasks.check.memory import memory_of
+from mezzotint.tasks.check.meta_model import MetaModel
 from support.contradictions import contradiction
 
 Prepare = Callable[..., Any]

@@ -10,7 +10,8 @@ import pytest
 
 from mezzotint.settings.reading.read import read, shipped_recipes
 from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of
+from mezzotint.tasks.check.memory import Memory, memory_of
+from mezzotint.tasks.check.meta_model import MetaModel
 
 TINY = ("model.weights=random", "run.precision=fp32", "run.device=cpu", "data.cache.path=cache")
 SDXL = (*TINY, "model.path=tiny-sdxl", "data.path=shapes")

@@ -30,7 +30,8 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
 from mezzotint.stages import Condition, Noised
 from mezzotint.tasks import assemble
-from mezzotint.tasks.check.memory import Activations, MetaModel, memory_of
+from mezzotint.tasks.check.memory import memory_of
+from mezzotint.tasks.check.meta_model import Activations, MetaModel
 from mezzotint.tasks.resolving import resolve
 from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.precision import attention
