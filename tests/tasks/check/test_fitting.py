@@ -133,7 +133,7 @@ def test_no_combination_of_settings_is_better_than_the_plan(
     tried = try_all(recipe, micro_batches, forms)
     needs = sorted({combination.needed for combination in tried})
     hosts = sorted({combination.host for combination in tried})
-    rooms = [needs[0] - 1, *needs[:: max(1, len(needs) // 12)], needs[-1]]
+    rooms = [needs[0] - 1, *needs[:: max(1, len(needs) // 6)], needs[-1]]
     chosen = set()
     for needed, host in product(rooms, (None, 0, hosts[len(hosts) // 2])):
         room = math.ceil(fitting.SPARE * needed)

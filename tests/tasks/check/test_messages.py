@@ -34,9 +34,7 @@ def test_check_ends_with_memory_verdict_and_its_own_exit_status(
     outcome = check.check(read(line[0], line[1:]))
     assert page.document(outcome)["fits"] is False
     assert outcome.memory is not None
-    [plan] = fitting.ways_to_fit(
-        fitting.Search(outcome.recipe, outcome.largest_batches(), "cpu", of_card=False), 1 << 40
-    )
+    plan = fitting.Search(outcome.recipe, outcome.largest_batches(), "cpu", of_card=False).as_it_is()
     outcome.ways = [replace(plan, settings={"run.micro_batch": 1})]
     way, _, verdict = " ".join(page.page(outcome)).rpartition("does not fit: ")
     assert "would fit with run.micro_batch=1 (" in way
