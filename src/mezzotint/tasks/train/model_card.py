@@ -138,9 +138,9 @@ class ModelCard:
         tags += ["diffusers"] * self._is_for_diffusers(export)
         tags += [model.adapter.kind] * (export.contents == "adapter")
         tags += ["textual_inversion"] * self.recipe.model.tokens.has_any
-        given = {name: _clean(list(values)) for name, values in chosen.items()}
+        written = {name: _clean(list(values)) for name, values in chosen.items()}
         entries["tags"] = [*dict.fromkeys([*tags, *given.pop("tags", [])])]
-        entries |= {name: values[0] if len(values) == 1 else values for name, values in given.items()}
+        entries |= {name: values[0] if len(values) == 1 else values for name, values in written.items()}
         if entries["base_model"] is None:
             del entries["base_model_relation"]
         return {name: _clean(value) for name, value in entries.items() if value}
