@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import diffusers
 import yaml
 
 from mezzotint import outside
@@ -139,7 +138,7 @@ class ModelCard:
         tags += [model.adapter.kind] * (export.contents == "adapter")
         tags += ["textual_inversion"] * self.recipe.model.tokens.has_any
         written = {name: _clean(list(values)) for name, values in chosen.items()}
-        entries["tags"] = [*dict.fromkeys([*tags, *given.pop("tags", [])])]
+        entries["tags"] = [*dict.fromkeys([*tags, *written.pop("tags", [])])]
         entries |= {name: values[0] if len(values) == 1 else values for name, values in written.items()}
         if entries["base_model"] is None:
             del entries["base_model_relation"]
@@ -171,6 +170,8 @@ class ModelCard:
     def _is_for_diffusers(self, export: Export) -> bool:
         match export.contents:
             case "model":
+                import diffusers  # takes seconds
+
                 return export.pipeline in dir(diffusers)
             case "adapter" | "tokens":
                 return bool(export.adapter_files or export.token_files)
