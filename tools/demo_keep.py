@@ -89,11 +89,11 @@ def describe(name: str, row: Mapping[str, float]) -> str:
 def sheet(exams: Mapping[str, Exam], shown: int = 4) -> Image.Image:
     """A row for each model: as many images of each group, with their prompts above."""
     tile, gap, left, top = 88, 4, 92, 44
-    asked = keep.questions()
-    width = left + len(asked) * (shown * (tile + gap) + 3 * gap)
+    by_group = keep.questions()
+    width = left + len(by_group) * (shown * (tile + gap) + 3 * gap)
     image = Image.new("RGB", (width, top + len(exams) * (tile + gap)), "white")
     pen, font = ImageDraw.Draw(image), ImageFont.load_default(12)
-    for group, prompts in enumerate(asked.values()):
+    for group, prompts in enumerate(by_group.values()):
         for column in range(shown):
             x = left + group * (shown * (tile + gap) + 3 * gap) + column * (tile + gap)
             words = prompts[column][0].split()

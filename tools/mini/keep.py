@@ -85,8 +85,8 @@ def examine(family: Family, base: Exam | None) -> Exam:
     """Asks a model, with the same noise for every one. base: of the untrained model; None for itself."""
     settings = argparse.Namespace(seed=EXAM_SEED, steps=20, guidance=3.0, solver="ddim", batch=64)
     images = {
-        group: list(measure.images(family, [(prompt, None) for prompt, _, _ in asked], settings))  # type: ignore[misc]
-        for group, asked in questions().items()
+        group: list(measure.images(family, [(prompt, None) for prompt, _, _ in prompts], settings))  # type: ignore[misc]
+        for group, prompts in questions().items()
     }
     return Exam(images, judge(images, images if base is None else base.images))
 
@@ -95,11 +95,11 @@ def judge(images: Mapping[str, Sequence[Pixels]], base: Mapping[str, Sequence[Pi
     """By group `GROUP right`, the share of images with the shape and colour asked for, `GROUP wugs`, the share of
     images that show the subject, and `GROUP change`, the mean difference to the base's images in levels."""
     figures = {}
-    for group, asked in questions().items():
+    for group, prompts in questions().items():
         seen = [recognise.look(pixels)[:1] for pixels in images[group]]
         right = [
             bool(one) and (one[0].shape, one[0].colour) == (shape, colour)
-            for one, (_, shape, colour) in zip(seen, asked, strict=True)
+            for one, (_, shape, colour) in zip(seen, prompts, strict=True)
         ]
         figures[f"{group} right"] = float(np.mean(right))
         figures[f"{group} wugs"] = float(np.mean([bool(one) and one[0].shape == world.WUG for one in seen]))
