@@ -27,7 +27,7 @@ from mezzotint.tasks.check.check import check
 from mezzotint.tasks.prompts.first_frames import pixels_of
 from mezzotint.tasks.reading.arguments import parse
 from support.flow_folders import tiny_i2v
-from support.run_folders import logged
+from support.run_folders import assert_alike, logged, tensors_of
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow" / "wan" / "model"
 KINDS = ("2.1", pytest.param("A14B", marks=pytest.mark.slow))
@@ -209,3 +209,20 @@ def decode(path: Path) -> np.ndarray[Any, Any]:
     """(F, H, W, 3) uint8."""
     with av.open(str(path)) as file:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("runtime", ["ddp", "fsdp"])
+def test_two_processes_train_as_one_does(shared_world: Any, settings: Any, runtime: str) -> None:
+    pytest.importorskip("peft")
+    own = settings("2.1", **CACHED, model__adapter__kind="lora", run__steps=3) | {"optim__lr": 1e-3}
+    own |= {"objective__preserve__kind": "blank"}
+    world = shared_world
+    assert world.wait(world.fork(f"one-{runtime}", **own)) == 0, world.out(f"one-{runtime}")
+    for child in world.fork_group(f"two-{runtime}", 2, run__runtime=runtime, **own):
+        assert world.wait(child) == 0, world.out(f"two-{runtime}")
+    for curve in ("loss", "loss/preserve"):
+        folders = [world.root / f"{count}-{runtime}" for count in ("one", "two")]
+        assert logged(folders[0], curve) == pytest.approx(logged(folders[1], curve), rel=1e-3, abs=1e-6)
+    assert_alike(*(tensors_of(folder) for folder in folders))
