@@ -10,7 +10,7 @@ import pytest
 
 from mezzotint.cli import main
 from mezzotint.settings.reading.read import read
-from mezzotint.tasks.check import fitting
+from mezzotint.tasks.check import check, fitting
 
 Captured = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.usefixtures("quick", "counted")
@@ -85,3 +85,13 @@ def test_small_card_gets_the_smallest_that_would_do(capsys: Captured) -> None:
 def test_wrong_sizes_are_refused(words: list[str], message: str, capsys: Captured) -> None:
     assert main(["check", "recipe.yaml", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_check_without_data_searches_no_settings(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """The missing data is the problem, however little memory is free."""
+    monkeypatch.setattr(check.Checked, "fits", property(lambda _: False))
+    for words in ([], ["--fit=2.5MB"]):
+        assert main(["check", "recipe.yaml", "data.path=missing", *words]) == 2
+        messages = capsys.readouterr()
+        assert "missing" in messages.err
+        assert "bug" not in messages.err

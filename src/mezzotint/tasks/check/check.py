@@ -279,7 +279,7 @@ def _check_memory(checked: Checked, outline: MetaModel) -> None:
         with checked.collect_problems():
             holding.refuse_offload(checked.recipe, processes, outline.blocks)
         checked.memory = memory_of(outline, batches, processes=processes)
-        if checked.fits is False and free is not None:
+        if checked.fits is False and free is not None and batches:
             search = fitting.Search(checked.recipe, batches, outline.device, processes, outline.sums, of_card=False)
             checked.ways = fitting.ways_to_fit(search, free)
         checked.notes += holding.notes(checked.recipe, checked.model_files(), checked.device, checked.memory.on_host)
