@@ -81,7 +81,7 @@ def drift(folder: Path) -> dict[str, float]:
 
 def describe(name: str, row: Mapping[str, float]) -> str:
     """A line of figures."""
-    return f"{name:<9}" + "  ".join(
+    return f"{name:<10}" + "  ".join(
         f"{key} {value:.0%}" if key.endswith(("right", "wugs")) else f"{key} {value:.3g}" for key, value in row.items()
     )
 
