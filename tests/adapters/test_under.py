@@ -121,3 +121,9 @@ def test_merged_adapter_keeps_the_records_of_what_lay_under_its_sources(tmp_path
     assert json.loads(joined.metadata[files.UNDER_KEY]) == record
     assert any("trained with u.safetensors under it" in note for note in joined.notes)
     assert not any("under it" in note for note in files.read(sources[2], names).notes)
+
+
+def test_missing_file_is_named_with_its_setting() -> None:
+    model_files, denoiser = open_denoiser()
+    with pytest.raises(WeightsError, match=r"model\.under: ostris/adapter does not exist; .*hf download"):
+        under.put_under([UnderSettings(path=Path("ostris/adapter"))], model_files, {"denoiser": denoiser})

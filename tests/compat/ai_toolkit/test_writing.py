@@ -162,6 +162,20 @@ def test_flip_and_epochs_are_explained() -> None:
     assert "run.epochs=3 is lost: steps count updates, and there are no epochs" in notes
 
 
+def test_class_that_follows_from_the_trigger_is_written() -> None:
+    words = [
+        "data.path=photos",
+        "data.captions.trigger=sks fox",
+        "objective.preserve.kind=output",
+        "model.train=denoiser",
+    ]
+    recipe = read("sd15-lora", words).recipe
+    written = DIALECT.write_recipe(recipe, ALONE)
+    [text] = written.files.values()
+    assert yaml.safe_load(text)["config"]["process"][0]["train"]["diff_output_preservation_class"] == "fox"
+    assert not [note for note in written.notes if "class_word" in note or "preserve" in note]
+
+
 def test_batch_of_several_processes_is_divided() -> None:
     recipe = read("mini", ["data.path=photos", "data.batch_size=8"]).recipe
     [text] = DIALECT.write_recipe(recipe, Launched(2)).files.values()

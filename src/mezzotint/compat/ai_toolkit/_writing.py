@@ -213,6 +213,9 @@ def _write_objective(recipe: Recipe, arch: str) -> Values:
             f"train.{name}": is_on or None,
             f"train.{name}_multiplier": objective.preserve.weight if is_on else None,
         }
+    if objective.preserve.kind == "output":
+        classes = {one.settings.captions.subject_class for one in recipe.data.image_sets() if not one.is_class}
+        values["train.diff_output_preservation_class"] = classes.pop() if len(classes) == 1 else None
     return {**values, "train.min_denoising_steps": max(0, first), "train.max_denoising_steps": last}
 
 
@@ -318,6 +321,7 @@ WRITING = Writing(
     ),
     lost={
         "data.flip": "flip_x is on or off",
+        "data.captions.class_word": "",  # an empty one is what the trigger says, which is written
         "model.prediction": "ai-toolkit reads it from model.is_v_pred, not from the model; write true if it predicts v",
         "optim.optimizer.kind": "train.optimizer names the most similar one",
         "run.epochs": "steps count updates, and there are no epochs",
