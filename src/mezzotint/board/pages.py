@@ -24,7 +24,7 @@ from mezzotint.board import curves, formatting, live
 from mezzotint.board.acting import actions
 from mezzotint.board.answers import HtmlAnswer, JsonAnswer, read_body
 from mezzotint.board.reading import images, runs, tails, values
-from mezzotint.board.reading.metrics import MetricsCache
+from mezzotint.board.reading.metrics import MetricsCache, RunMetrics
 from mezzotint.board.reading.root_folders import OutsideFolders, RootFolders, inside
 from mezzotint.errors import MezzotintError
 from mezzotint.reports import html_pages
@@ -198,6 +198,7 @@ class Pages:
                 stored = {"checkpoints": runs.checkpoints(path), "exports": runs.exports(path)}
                 return {
                     **stored,
+                    **leak_facts(self.metrics_cache.metrics(path)),
                     "resume_command": runs.resume_command(path) if (path / "recipe.yaml").is_file() else "",
                 }
             case "description":
@@ -315,6 +316,15 @@ def _blocks(path: Path, first: int, last: int) -> Iterator[bytes]:
 
 def stream(look: Any) -> StreamingResponse:
     return StreamingResponse(live.changes(look), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+def leak_facts(metrics: RunMetrics) -> dict[str, Any]:
+    """Whether a run measured a leak (`run.drift`), and a function of a saved model that returns the last before it."""
+    table = metrics.table
+    return {
+        "has_leaks": "drift/leak" in table.rows,
+        "leak_of": lambda one: table.latest(f"drift/leak{'_shadow' * ('ema' in one.name)}", one.step),
+    }
 
 
 def _view(request: Request) -> dict[str, Any]:

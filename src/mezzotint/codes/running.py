@@ -73,6 +73,7 @@ CODES: dict[str, str] = {
     "With several, shard the weights with run.runtime=fsdp instead.",
     "E1753": "The system refused the locked host memory that `run.offload.blocks` needs.\n"
     "Containers and shells limit it (`ulimit -l`).",
+    "E1754": "`mezzotint check --fit`: no settings make the run fit on this card.",
     "E1800": "Another process of this run has ended, so the step could not be finished.\n"
     "Start the same command again: it continues from the newest checkpoint.",
     "E1801": "Several processes were started for `run.runtime=single`.\n`run.runtime=auto` uses `ddp` under torchrun.",

@@ -10,7 +10,7 @@ import pytest
 
 from mezzotint.cli import main
 from mezzotint.run_folder import RunFolder
-from mezzotint.settings.reading.read import locate_paths, read
+from mezzotint.settings.reading.read import locate_all_paths, read
 from mezzotint.tasks.queue import running
 from mezzotint.tasks.queue.entries import Queue
 
@@ -38,7 +38,7 @@ def test_entry_gives_the_same_run_from_any_folder(
     (tmp_path / "photos").mkdir()
     text = "schema: 1\ndata: {path: photos, cache: {path: cache}}\nsample: {guidance: 7.5}\n"
     (tmp_path / "fox.yaml").write_text(text)
-    here = locate_paths(read("fox.yaml", ["optim.lr=1e-6", "model.path=mezzotint-mini", "run.name=fox"]))
+    here = locate_all_paths(read("fox.yaml", ["optim.lr=1e-6", "model.path=mezzotint-mini", "run.name=fox"]))
     line = ["queue", "add", "fox.yaml", "optim.lr=1e-6", "model.path=mezzotint-mini", "run.name=fox"]
     assert main(line) == 0
     (tmp_path / "other").mkdir()

@@ -23,13 +23,13 @@ from mezzotint import durable, registry
 from mezzotint.board.acting.fields import field_of, word_of
 from mezzotint.board.answers import JsonAnswer, read_body
 from mezzotint.board.pages import Pages
-from mezzotint.board.reading import values
 from mezzotint.board.reading.root_folders import OutsideFolders, inside
 from mezzotint.board.reading.tails import make_printable
 from mezzotint.errors import OutOfMemory, Problem, RecipeError
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.settings.reading.paths import by_path, sections, settings
 from mezzotint.settings.reading.read import Reading, read, read_text, shipped_recipes
+from mezzotint.settings.reading.writing import flatten, without_defaults
 from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks.reading import foreign, stamps
 from mezzotint.tasks.reading.continuing import folder_of, is_run, with_run
@@ -72,7 +72,7 @@ class RecipePages:
         name = request.query_params.get("base", "mini")
         changed = dict(part.split("=", 1) for part in request.query_params.getlist("set") if "=" in part)
         reading = self._base({"base": name}).read([])
-        dumped = dict(values.flatten(reading.recipe.model_dump(mode="json", by_alias=True)))
+        dumped = dict(flatten(reading.recipe.model_dump(mode="json", by_alias=True)))
         groups: dict[str, list[dict[str, Any]]] = {}
         for setting in settings():
             if setting.path == "schema":
@@ -293,17 +293,7 @@ def _problem_json(problem: Problem) -> dict[str, Any]:
 
 def as_yaml(reading: Reading) -> str:
     """The recipe as YAML, without defaults."""
-    tree: dict[str, Any] = {"schema": 1}
-    for path, value in values.flatten(reading.recipe.model_dump(mode="json", by_alias=True)):
-        setting = by_path().get(path)
-        if path == "schema" or (setting is not None and setting.default == value):
-            continue
-        section = tree
-        *folders, name = path.split(".")
-        for folder in folders:
-            section = section.setdefault(folder, {})
-        section[name] = value
-    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.safe_dump(without_defaults(reading.recipe), sort_keys=False, allow_unicode=True, width=100)
 
 
 def run_command(line: list[str], folder: Path) -> subprocess.CompletedProcess[bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 from mezzotint.data.files.listing import is_remote
 from mezzotint.errors import RecipeError, WeightsError, escape_line
 from mezzotint.settings.base import with_values
-from mezzotint.settings.reading.read import Reading, digest_of, locate_paths, read_text
+from mezzotint.settings.reading.read import Reading, digest_of, locate_all_paths, read_text
 from mezzotint.settings.reading.writing import as_yaml
 from mezzotint.settings.recipe import Recipe, plain_values
 from mezzotint.tasks.queue.entries import LONGEST, Queue, QueueEntry
@@ -58,7 +58,7 @@ def add(queue: Queue, reading: Reading, arguments: Sequence[str], folder: Path) 
 
 def _with_absolute_paths(reading: Reading, run: Path, folder: Path) -> Recipe:
     """The recipe with its run folder, and with every path absolute."""
-    recipe = locate_paths(reading)
+    recipe = locate_all_paths(reading)
     cache, resume = recipe.data.cache.path, recipe.run.resume
     values: dict[str, Any] = {"run.folder": run}
     if recipe.run.linked_folders:

@@ -136,8 +136,8 @@ class Queue:
 
     def _paths(self) -> list[Path]:
         try:
-            with os.scandir(self.folder) as found:
-                paths = [Path(one.path) for one in found if one.name.endswith(".yaml") and one.name[0] != "."]
+            with os.scandir(self.folder) as entries:
+                paths = [Path(entry.path) for entry in entries if entry.name.endswith(".yaml") and entry.name[0] != "."]
         except OSError:
             return []
         order = {name: place for place, name in enumerate(dict.fromkeys(self._order()))}

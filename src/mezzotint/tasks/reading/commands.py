@@ -33,7 +33,11 @@ _CHECK = (
     Option("--all", "every setting, defaults included"),
     Option("--deep", "decodes every image, also with data.verify=on_first_use"),
     Option("--dry", "runs two real steps and estimates how long the run would take"),
+    Option("--fit=12GB", "finds the cheapest settings with which a step fits on a GPU of this size, and why"),
+    Option("--host=32GB", "with --fit, the host memory for blocks and states; any amount without it"),
+    Option("--out=FILE", "with --fit, the recipe with these settings"),
     _PROCESSES,
+    REPLACE,
 )
 _DOCTOR = (
     Option("--json", "one JSON document instead of the text"),
@@ -90,6 +94,7 @@ _CONVERT = (
     Option("--config=FOLDER", "configurations of a single file of unusual size"),
     Option("--part=denoiser_2", "which of Wan 2.2 A14B's two denoisers a single file contains, or shall contain",
            choices=("denoiser", "denoiser_2")),
+    Option("--task=edit", "whether a file of FLUX.1 is Kontext, which edits, or dev", choices=("text", "edit")),
     _BASE, _LAYOUT, REPLACE,
 )
 _MERGE = (
@@ -157,7 +162,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("check", "read everything, train nothing: recipe, files, batches, memory", "RECIPE [key=value …]", {
         "mezzotint check recipe.yaml": "describes what the run would do, and whether it fits",
         "mezzotint check recipe.yaml data.resolution=768": "the same at another size",
-        "mezzotint check recipe.yaml --dry": "runs two real steps and estimates how long the run would take",
+        "mezzotint check recipe.yaml --fit=12GB --host=32GB --out=small.yaml":
+            "writes the cheapest recipe that fits on such a machine",
     }, options=_CHECK, reads_recipe=True),
     Command("doctor", "inspect every image and caption of a data set, or this machine", "[DATA|RECIPE [key=value …]]", {
         "mezzotint doctor photos/": "duplicates, captions, shapes, unused files; what to do about each",

@@ -38,6 +38,7 @@ from mezzotint.tasks.sample.plan import SampleSource
 from mezzotint.tasks.train import resume
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import Precision
+from mezzotint.training.update import evaluation_weights_of
 from mezzotint.weights.files import fingerprint, learned_tokens
 from mezzotint.weights.files.fingerprint import of_values
 from mezzotint.weights.model_files import ModelFiles
@@ -196,8 +197,10 @@ def _overlay(
     if weights == "ema" and not has_ema:
         raise _no_ema(f"{checkpoint} was trained without optim.ema")
     which: Weights = weights or ("ema" if has_ema else "raw")
-    prefix = "ema/" if which == "ema" else "w/"
-    chosen = {name.removeprefix(prefix): t for name, t in restored.tensors.items() if name.startswith(prefix)}
+    if which == "ema":
+        chosen = {n.removeprefix("ema/"): t for n, t in restored.tensors.items() if n.startswith("ema/")}
+    else:
+        chosen = evaluation_weights_of(restored.tensors, recipe.optim)
     if recipe.model.has_adapter:
         trained = TrainedAdapter.of(recipe.model, files)
         adapter_tensors = {name: t for name, t in restored.tensors.items() if name.startswith(START)}
