@@ -12,7 +12,7 @@ test slow faults portable oldest newest: export OMP_WAIT_POLICY ?= passive
 # what is compiled is kept, whatever the environment says: it is a third of collecting the tests, and of each start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-edit demo-photos test portable oldest newest slow timing faults check lock docs survey bench-check benchmarks format clean
+.PHONY: demo demo-edit demo-keep demo-photos test portable oldest newest slow timing faults check lock docs survey bench-check benchmarks format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,9 @@ demo: $(STAMP)  ## teach the model that ships a new word; about three minutes on
 
 demo-edit: $(STAMP)  ## teach the model that ships three edits of images; a few minutes on two cores
 	$(BIN)/python tools/demo_edit.py
+
+demo-keep: $(STAMP)  ## teach the model that ships one particular triangle, and keep the others; a few minutes on two cores
+	$(BIN)/python tools/demo_keep.py
 
 demo-photos: $(STAMP)  ## train a small model from nothing on real photographs; a few minutes on two cores
 	$(BIN)/python tools/demo_photos.py

@@ -132,7 +132,7 @@ def curves(plot: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Activations are not measured, which takes as long as the rest of `check`; tasks/check/test_memory.py tests it."""
-    from mezzotint.tasks.check.memory import Activations, MetaModel  # slow to import
+    from mezzotint.tasks.check.meta_model import Activations, MetaModel  # slow to import
 
     monkeypatch.setattr(
         MetaModel, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0)

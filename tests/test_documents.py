@@ -34,6 +34,7 @@ from mezzotint.settings.reference import error_codes
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import StepReport
 from mezzotint.tasks import cp, explain, ls, schema
+from mezzotint.tasks.queue import queue
 from mezzotint.tasks.reading import foreign
 from mezzotint.tasks.reading.command_line import parse
 from mezzotint.tasks.reading.commands import COMMANDS, Command
@@ -305,6 +306,11 @@ def check_arguments(words: list[str]) -> None:
             assert not rest or convert_args.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case "merge":
             assert not rest or merge.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
+        case "queue":
+            assert not rest or rest[0] in queue.ACTIONS
+            read_with(rest[1:] if rest[:1] == ["add"] else [])
+        case "completion":
+            assert not rest or rest[0] in ("bash", "zsh", "fish")
         case "verify" | "diff" | "check-adapter":
             assert not rest or len(rest) == parse(words[1:], command.name).command.names[0]
         case "extract" | "resize":

@@ -60,6 +60,16 @@ def min_snr(snr: float, gamma: float) -> float:
     return min(gamma / snr, 1.0)
 
 
+def bells() -> dict[str, list[float]]:
+    """The weights of `linear_timesteps` and `linear_timesteps2` by index, from 1000 to 1: a normal curve, its least
+    value 0, its mean 1; the second keeps its largest value in the second half."""
+    curve = [math.exp(-2 * ((index - LEVELS / 2) / LEVELS) ** 2) for index in range(LEVELS)]
+    above = [value - min(curve) for value in curve]
+    bell = [value * LEVELS / sum(above) for value in above]
+    half = [*bell[: LEVELS // 2], *[max(bell[LEVELS // 2 :])] * (LEVELS // 2)]
+    return {"linear_timesteps": bell, "linear_timesteps2": half}
+
+
 def updates(steps: int, accumulation_steps: int) -> int:
     """Updates of so many micro-batches."""
     return math.ceil(steps / accumulation_steps)
@@ -81,6 +91,10 @@ RESULTS = {
     "linear": {str(step): linear(step, 2000, 1 / 3, 1.0) for step in (0, 500, 1000, 1999)},
     "warmup": {str(step): warmup(step, 1000) for step in (0, 10, 999, 1000, 1500)},
     "min_snr": {str(snr): min_snr(snr, 5.0) for snr in (0.1, 5.0, 50.0)},
+    "bells": {
+        name: {str(index): weights[index] for index in (0, 1, 250, 499, 500, 501, 800, 999)}
+        for name, weights in bells().items()
+    },
     "updates": {"1000 3": updates(1000, 3), "250 4": updates(250, 4)},
     "square_side": {"632 64": square_side(632, 64), "1024 64": square_side(1024, 64), "768 32": square_side(768, 32)},
     "lora_scale": {"16 8": 8 / 16, "peft": 1.0},

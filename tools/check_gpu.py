@@ -37,7 +37,8 @@ from mezzotint.tasks.bench import synthetic
 from mezzotint.tasks.bench.bench import Options, bench
 from mezzotint.tasks.bench.measuring import Measured, measure
 from mezzotint.tasks.bench.origin import origin
-from mezzotint.tasks.check.memory import MetaModel, memory_of
+from mezzotint.tasks.check.memory import memory_of
+from mezzotint.tasks.check.meta_model import MetaModel
 from mezzotint.tasks.reading import choices
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train import train
@@ -189,7 +190,7 @@ def _check_resume(card: Card) -> Result:
 _QUIET = ("data.batch_size=2", "run.log_every=1", "run.save.every=null", "optim.schedule.kind=constant")
 _BF16 = ("run.precision=bf16",)
 _LORA = (*_BF16, "model.adapter.kind=lora", "model.adapter.rank=4")
-_FAMILIES = ("sdxl", "sd3", "flux", "chroma", "flux2", "qwen_image", "wan", "z_image")
+_FAMILIES = ("sdxl", "sd3", "flux", "chroma", "flux2", "qwen_image", "krea2", "wan", "z_image")
 WAYS: Mapping[str, Sequence[str]] = {
     "float32": (),
     "bf16": _BF16,

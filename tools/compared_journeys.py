@@ -140,6 +140,7 @@ def model_of(recipe: str) -> str:
         "flux": "flux",
         "chroma": "chroma",
         "klein": "flux2",
+        "krea2": "krea2",
         "qwen": "qwen-image",
         "sd35": "sd3",
         "z-image": "z-image",

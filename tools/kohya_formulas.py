@@ -45,6 +45,8 @@ def flux_shift(height: int, width: int) -> float:
 
 def schedule(name: str, step: int, total: int, warmup: int, rate: float) -> float:
     """The factor of the rate, as in the library's schedules that the scripts use."""
+    if name == "warmup_stable_decay":
+        return stable_decay(step, total, warmup, decay=0.3, least=0.1)
     if step < warmup:
         return step / warmup
     q = (step - warmup) / (total - warmup)
@@ -59,8 +61,19 @@ def schedule(name: str, step: int, total: int, warmup: int, rate: float) -> floa
             return 0.5 * (1 + math.cos(math.pi * ((3 * q) % 1)))
         case "polynomial":
             return (1e-7 + (rate - 1e-7) * (1 - q) ** 2) / rate
+        case "inverse_sqrt":
+            return 1 / math.sqrt((step + 20 - warmup) / 20)
         case _:  # cosine_with_min_lr
             return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * q))
+
+
+def stable_decay(step: int, total: int, warmup: int, *, decay: float, least: float) -> float:
+    """The factor of warmup_stable_decay: from the least factor to 1, constant, and half a cosine back in the last share
+    of the run."""
+    start = total - int(decay * total)
+    rise = step / warmup if step < warmup else 1.0
+    fall = 0.5 * (1 + math.cos(math.pi * (step - start) / (total - start))) if step >= start else 1.0
+    return least + (1 - least) * rise * fall
 
 
 def huber_c(schedule: str, t: int, alpha_bar: float) -> float:
@@ -108,7 +121,8 @@ def block_weights(curve: str, count: int) -> list[float]:
 
 
 def main() -> None:
-    names = ("constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial", "cosine_with_min_lr")
+    names = ("constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial", "cosine_with_min_lr",
+             "inverse_sqrt", "warmup_stable_decay")  # fmt: skip
     numbers = {
         "snr": SNRS,
         "min_snr_epsilon": [min(snr, 5) / snr for snr in SNRS],

@@ -1,4 +1,4 @@
-"""Writes what single files of FLUX.1 and Stable Diffusion 3 need and do not contain: configurations, and T5's
+"""Writes what single files of FLUX.1, Chroma and Stable Diffusion 3 need and do not contain: configurations, and T5's
 vocabulary.
 
     python tools/make_flow_assets.py WHEEL [ASSETS]
@@ -11,6 +11,7 @@ writes the same bytes.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -68,6 +69,20 @@ def flux(*, is_dev: bool, **values: Any) -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
+def chroma() -> dict[str, dict[str, Any]]:
+    """The configurations of Chroma1, by part. Noise levels are those of FLUX.1 dev, as in ai-toolkit and sd-scripts."""
+    parts = flux(is_dev=True)
+    lacks = ("guidance_embeds", "pooled_projection_dim")
+    own = {"approximator_hidden_dim": 5120, "approximator_layers": 5, "approximator_num_channels": 64}
+    transformer = {key: value for key, value in parts["transformer"].items() if key not in lacks}
+    return {
+        "transformer": transformer | own | {"_class_name": "ChromaTransformer2DModel"},
+        "vae": parts["vae"],
+        "text_encoder": T5,
+        "scheduler": parts["scheduler"],
+    }
+
+
 def sd3(heads: int, positions: int, **values: Any) -> dict[str, dict[str, Any]]:
     """The configurations of Stable Diffusion 3, by part. positions: the side of its table of positions."""
     return {
@@ -89,6 +104,7 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "flux-dev": flux(is_dev=True),
     "flux-schnell": flux(is_dev=False),
     "flux-fill": flux(is_dev=True, in_channels=384, out_channels=64),
+    "chroma": chroma(),
     "sd3-medium": sd3(24, 192),
     "sd3.5-medium": sd3(24, 384, qk_norm="rms_norm", dual_attention_layers=list(range(13))),
     "sd3.5-large": sd3(38, 192, qk_norm="rms_norm"),
@@ -103,6 +119,8 @@ PIPELINES = {"flux-fill": {"_class_name": "FluxFillPipeline"}}
 def tokenizers(family: str) -> dict[str, dict[str, dict[str, Any]]]:
     """The small files of the tokenizers, by folder; the vocabularies are shared."""
     t5 = {"tokenizer_config.json": T5_TOKENIZER}
+    if family == "chroma":
+        return {"tokenizer": t5}
     if family == "flux":
         return {"tokenizer": tokenizer(END), "tokenizer_2": t5}
     return {"tokenizer": tokenizer(END), "tokenizer_2": tokenizer("!"), "tokenizer_3": t5}
@@ -120,6 +138,11 @@ def index(family: str) -> dict[str, Any]:
         own = {
             "_class_name": "FluxPipeline", "text_encoder": ["transformers", of_clip], "text_encoder_2": of_t5,
             "tokenizer_2": t5, "transformer": ["diffusers", "FluxTransformer2DModel"],
+        }  # fmt: skip
+    elif family == "chroma":
+        own = {
+            "_class_name": "ChromaPipeline", "text_encoder": of_t5, "tokenizer": t5,
+            "transformer": ["diffusers", "ChromaTransformer2DModel"],
         }  # fmt: skip
     else:
         projected = ["transformers", f"{of_clip}WithProjection"]
@@ -139,7 +162,7 @@ def main(arguments: Sequence[str]) -> None:
     write_json(assets / "tokenizers" / "t5" / "tokenizer.json", vocabulary, indent=None)
     write_json(assets / "tokenizers" / "t5" / "tokenizer_config.json", T5_TOKENIZER)
     for name, parts in MODELS.items():
-        folder, family = assets / "models" / name, "flux" if name.startswith("flux") else "sd3"
+        folder, family = assets / "models" / name, re.match(r"flux|sd3|chroma", name)[0]  # type: ignore[index]
         for part, config in parts.items():
             write_json(folder / part / ("scheduler_config.json" if part == "scheduler" else "config.json"), config)
         for part, files in tokenizers(family).items():

@@ -35,6 +35,7 @@ _SHIPPED = (
     ("T5 tokenizer", "Apache-2.0", "LICENSE"),
     ("sentences of textual inversion", "MIT", "LICENSES/textual_inversion.txt"),
     ("uPlot", "MIT", "LICENSES/uplot.txt"),
+    ("loss weights of ai-toolkit", "MIT", "LICENSES/ai_toolkit.txt"),
 )
 """What lies in the package itself, with its licence and the file that has its words."""
 

@@ -1,6 +1,7 @@
 """`make docs`: writes what in docs/ comes from the source, and the index of tests/support. In docs/ this is the recipe
-reference, its JSON Schema, the error codes, the list of decisions, and the marked tables of other trainers and their
-options, of metrics.md, resume.md and structure.md. Deletes pages of options of trainers that are no longer there.
+reference, its JSON Schema, the error codes, the table of cards, the list of decisions, and the marked tables of other
+trainers and their options, of metrics.md, resume.md and structure.md. Deletes pages of options of trainers that are no
+longer there.
 
 `pages()` is the truth; a test holds the files equal to it.
 """
@@ -15,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import card_pages
 import recipe_pages
 from mezzotint import errors, registry
 from mezzotint.errors import MezzotintError
@@ -75,6 +77,7 @@ def pages() -> dict[Path, str]:
         resume: with_part(resume, "rules", rule_table()),
         DOCS / "structure.md": with_part(DOCS / "structure.md", "rooms", room_table()),
         **option_pages(),
+        DOCS / "guides" / "cards.md": card_pages.page(),
         DOCS / "guides" / "python.md": notebook_page(DOCS / "guides" / "python.ipynb"),
         DOCS / "decisions" / "README.md": decisions_page(),
         SUPPORT / "README.md": support_page(),

@@ -1,9 +1,9 @@
 """Named points where a test may inject a fault. In a normal run `reach` costs one lookup in an empty dictionary.
 
 A fault is given as `MEZZOTINT_FAULT=point@count:action` (several separated by commas): the `count`-th time that the
-point is reached, the action happens. Actions: `kill` (SIGKILL to this process), `term`, `int`, `usr1`, `raise` (an
-unexpected exception), `enospc` (the disk is full), `sleep=SECONDS`. Only the entry points read the environment; they
-call `arm`.
+point is reached, the action happens. Actions: `kill` (SIGKILL to this process), `stop` (SIGSTOP), `term`, `int`,
+`usr1`, `raise` (an unexpected exception), `enospc` (the disk is full), `sleep=SECONDS`. Only the entry points read the
+environment; they call `arm`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,13 @@ POINTS: dict[str, str] = {
 exercised."""
 
 
-_SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT, "usr1": signal.SIGUSR1}
+_SIGNALS = {
+    "kill": signal.SIGKILL,
+    "stop": signal.SIGSTOP,
+    "term": signal.SIGTERM,
+    "int": signal.SIGINT,
+    "usr1": signal.SIGUSR1,
+}
 
 
 @dataclass(slots=True)

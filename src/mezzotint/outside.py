@@ -99,6 +99,16 @@ def read_bytes(path: Path, *, limit: int = SMALL, within: Path | None = None) ->
     return content
 
 
+def read_tail(path: Path, *, limit: int, within: Path | None = None) -> bytes:
+    """The last lines of a regular file of any size, at most `limit` bytes, without one that is cut off at its start.
+    Raises as `open_plain`."""
+    with open_plain(path, within=within) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - limit))
+        block = file.read(limit)
+    return block if size <= limit else block[block.find(b"\n") + 1 :]
+
+
 def read_text(
     path: Path, *, limit: int = SMALL, encoding: str = "utf-8", errors: str = "strict", within: Path | None = None
 ) -> str:

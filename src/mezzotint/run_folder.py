@@ -224,6 +224,10 @@ class Lock:
         except OSError:
             return False
 
+    def fileno(self) -> int:
+        """The descriptor of the lock: a process that inherits it holds the lock, too."""
+        return self._file.fileno()
+
     def release(self) -> None:
         """Releases the folder at the end of a run; the end of the process does so, too."""
         if not self._file.closed:

@@ -111,7 +111,8 @@ class TextEmbedding:
 @dataclass(frozen=True, slots=True)
 class ConditionImages:
     """The images of one condition (`data.conditions`) for the samples of a batch. Exactly one of pixels (B, 3, H, W) in
-    [−1, 1] and latents (B, C, h, w; the posterior's mean, scaled) is present. is_kept: (B,) bool; the model gets zeros
+    [−1, 1] and latents (B, C, h, w; the posterior's mean, scaled; or as cached of first frames, see
+    `diffusion.first_frame`) is present. is_kept: (B,) bool; the model gets zeros
     for a sample whose image is missing or dropped. whole: the B images as a text encoder sees them, uint8 (3, H, W) of
     any size on the host, None for a missing or dropped one; empty if it sees none, or if embeddings are cached."""
 
@@ -240,7 +241,7 @@ class Condition:
     """The denoiser's inputs in addition to the noisy latents. vector: (B, V) float32, numbers in addition to the text:
     for SDXL sizes in pixels, as the network embeds them. masks: by name, defined by the family. images: latents
     (B, C, h, w) of condition images by name, scaled, with zeros for missing ones; their order counts for models that
-    take any number."""
+    take any number. Models that inpaint or animate have those of `diffusion.inpainting` and `diffusion.first_frame`."""
 
     text: TextEmbedding
     joined_images: TextEmbedding | None = None

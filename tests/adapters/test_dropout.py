@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from torch import nn
 
-from mezzotint.adapters.dropout import AddressedDropout, DropoutDraws
+from mezzotint.adapters.dropout import AddressedDropout, AddressedMask, DropoutDraws
 
 KEYS = torch.arange(1, 5, dtype=torch.int64) * 7919
 
@@ -37,3 +39,26 @@ def test_dropout_is_inactive_outside_of_training_steps() -> None:
     with where.at(KEYS[:2]):
         assert not torch.equal(layer(x), x)
     assert layer(x) is x
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "axis"),
+    [(nn.Linear(3, 40), (8, 5, 3), 2), (nn.Conv2d(3, 40, 1), (8, 3, 4, 4), 1), (nn.Linear(3, 40), (8, 3), 1)],
+)
+def test_masks_of_ranks_and_modules_are_drawn_for_each_sample(
+    layer: nn.Module, shape: tuple[int, ...], axis: int
+) -> None:
+    where, x = DropoutDraws(), torch.ones(shape)
+    plain = layer(x)
+    for by_channel, factor in ((True, 4.0), (False, 1.0)):
+        mask = AddressedMask(0.75, factor, "denoiser/a", where, by_channel=by_channel)
+        with where.at(KEYS):
+            masked = mask(layer, (x,), plain)
+        kept = (masked / plain).transpose(1, axis).reshape(4, 2, 40, -1)
+        assert set(kept.unique().tolist()) <= {0.0, factor}
+        assert torch.equal(kept, kept[:, :1, :, :1].expand_as(kept)), "the same in all rows and places of a sample"
+        first = kept[:, 0, :, 0]
+        assert bool((first == first[:, :1]).all()) is not by_channel
+        with where.at(KEYS[1:]):
+            assert torch.equal(mask(layer, (x[2:],), plain[2:]), masked[2:])
+    assert mask(layer, (x,), plain) is plain, "inactive outside of training steps"

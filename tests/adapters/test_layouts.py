@@ -25,13 +25,13 @@ from mezzotint.weights.folder import components
 from mezzotint.weights.single_file import original
 from support.flow_sizes import FULL
 
-FLOW = ("flux", "chroma", "flux2", "sd3", "z-image", "qwen-image", "wan", "ltx")
+FLOW = ("flux", "chroma", "flux2", "sd3", "z-image", "qwen-image", "krea2", "wan", "ltx")
 FAMILIES = ("sd", "sdxl", *FLOW)
 KINDS = ("lora", "dora", "loha", "lokr")
 PIPELINES = {
     "sd": "StableDiffusionPipeline", "sdxl": "StableDiffusionXLPipeline", "sd3": "StableDiffusion3Pipeline",
     "flux": "FluxPipeline", "chroma": "ChromaPipeline", "flux2": "Flux2KleinPipeline", "z-image": "ZImagePipeline",
-    "qwen-image": "QwenImagePipeline", "wan": "WanPipeline", "ltx": "LTXPipeline",
+    "qwen-image": "QwenImagePipeline", "krea2": "Krea2Pipeline", "wan": "WanPipeline", "ltx": "LTXPipeline",
 }  # fmt: skip
 LAYOUTS: tuple[Layout, ...] = ("diffusers", "kohya", "comfy")
 COMBINATIONS = [(f, k) for f in FAMILIES for k in KINDS if k == "lora" or f in ("sd", "flux", "z-image", "wan")]
@@ -137,6 +137,7 @@ def test_adapter_in_the_names_of_a_trainer_changes_the_same_weights(trainer: str
         ("ai-toolkit", "wan", "diffusion_model.blocks.0.self_attn.q.lora_A.weight"),
         ("ai-toolkit", "z-image", "diffusion_model.layers.0.attention.to_q.lora_A.weight"),
         ("ai-toolkit", "qwen-image", "diffusion_model.transformer_blocks.0.attn.to_out.0.lora_A.weight"),
+        ("ai-toolkit", "krea2", "diffusion_model.blocks.0.attn.wo.lora_A.weight"),
         ("musubi", "wan", "lora_unet_blocks_0_self_attn_q.lora_down.weight"),
         ("onetrainer", "flux", "lora_transformer_single_transformer_blocks_0_attn_to_k.lora_down.weight"),
         ("simpletuner", "z-image", "transformer.layers.0.attention.to_q.lora_A.weight"),
@@ -314,7 +315,7 @@ def test_transformer_names_match_diffusers_scripts(family: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "label", ["flux-dev", "chroma", "sd3.5-medium", "klein-4b", "z-image", "qwen-image", "wan-1.3b", "ltx-2b"]
+    "label", ["flux-dev", "chroma", "sd3.5-medium", "klein-4b", "z-image", "qwen-image", "krea2", "wan-1.3b", "ltx-2b"]
 )
 def test_original_names_and_rows_match_diffusers_conversion(label: str) -> None:
     """At full size, which diffusers' conversion of FLUX requires."""

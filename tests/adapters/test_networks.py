@@ -12,7 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mezzotint.adapters import networks, targets
+from mezzotint.adapters.files import Adapter
+from mezzotint.adapters.merging import scale_adapter
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule, row_lengths
+from mezzotint.adapters.names import LayerName
 from mezzotint.adapters.networks import AdapterShape, Method
 from mezzotint.errors import WeightsError
 from mezzotint.settings.sections.run import LowBit
@@ -114,6 +117,31 @@ def test_exported_lokr_changes_weights_like_in_training(
     trained = network(inputs)
     network[0].base_layer.weight.copy_(module.merge_into(weight))
     within(network[0].base_layer(inputs), trained, roundings=400)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(48, 20), nn.Conv2d(48, 20, 1)])
+def test_oft_rotates_inputs_as_its_file_says(layer: nn.Module) -> None:
+    pytest.importorskip("peft")
+    network = nn.Sequential(layer)
+    inputs = sampled(2, 48, 5, 5) if isinstance(layer, nn.Conv2d) else sampled(2, 48)
+    shape, weight = AdapterShape("oft", ["0"], 32), layer.weight.detach().clone()
+    networks.attach(network, shape)
+    networks.set_initial(network, "unet", seed=3)
+    assert torch.equal(network(inputs), network[0].base_layer(inputs)), "without effect at first"
+    (parameter,) = (trained.parameter for trained in networks.adapter_parameters(network))
+    assert tuple(parameter.shape) == (2, 24 * 23 // 2), "24 divides 48 and is the nearest to 32"
+    parameter.data.copy_(0.02 * sampled(*parameter.shape))
+    module = read_off(network, shape)["0"]
+    assert (module.kind, module.rank, module.fits(tuple(weight.shape))) == ("oft", 24, True)
+    assert not module.fits((20, 47))
+    trained = network(inputs)
+    merged = module.merge_into(weight)
+    lengths = [torch.linalg.vector_norm(one.flatten(1), dim=1) for one in (weight, merged)]
+    torch.testing.assert_close(lengths[0], lengths[1], rtol=2e-3, atol=0), "up to the series' end"
+    network[0].base_layer.weight.copy_(merged)
+    within(network[0].base_layer(inputs), trained, roundings=400)
+    with pytest.raises(WeightsError, match="is an OFT, whose strength"):
+        scale_adapter(Adapter({LayerName("unet", "0"): module}), 0.5)
 
 
 def sampled(*shape: int, seed: int = 0) -> Tensor:

@@ -52,8 +52,8 @@ def output(denoiser: Any) -> torch.Tensor:
     x = torch.randn(2, config.in_channels, 8, 8, generator=generator)
     text = torch.randn(2, 5, config.cross_attention_dim, generator=generator)
     with torch.no_grad():
-        result: torch.Tensor = denoiser(x, torch.tensor([10, 700]), text).sample
-    return result
+        predicted: torch.Tensor = denoiser(x, torch.tensor([10, 700]), text).sample
+    return predicted
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "convolution", "three factors"])
@@ -121,3 +121,9 @@ def test_merged_adapter_keeps_the_records_of_what_lay_under_its_sources(tmp_path
     assert json.loads(joined.metadata[files.UNDER_KEY]) == record
     assert any("trained with u.safetensors under it" in note for note in joined.notes)
     assert not any("under it" in note for note in files.read(sources[2], names).notes)
+
+
+def test_missing_file_is_named_with_its_setting() -> None:
+    model_files, denoiser = open_denoiser()
+    with pytest.raises(WeightsError, match=r"model\.under: ostris/adapter does not exist; .*hf download"):
+        under.put_under([UnderSettings(path=Path("ostris/adapter"))], model_files, {"denoiser": denoiser})

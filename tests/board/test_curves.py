@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,22 @@ def test_curves_of_one_kind_share_a_chart_with_short_names(tmp_path: Path) -> No
     assert [name for name, chart in drawn.items() if chart["ordered"]] == [
         "Loss by timestep", "Held-out loss by timestep", "Held-out loss by quartile"
     ]  # fmt: skip
+
+
+def test_drift_has_its_charts_and_the_last_value_before_a_step(tmp_path: Path) -> None:
+    tags = ["class", "class_shadow", "leak", "leak_shadow", "class_at/499", "class_shadow_at/499"]
+    lines = [{"step": step} | {f"drift/{tag}": step / 10 for tag in tags} for step in (0, 2, 4)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    metrics = RunMetrics(tmp_path / "metrics.jsonl")
+    metrics.follow(blocks=8)
+    drawn = charts(metrics, tmp_path, axis="step", width=100)["charts"]
+    assert {one["name"]: [series["label"] for series in one["series"]] for one in drawn} == {
+        "Change from the base": ["class", "class_shadow"],
+        "Leak": ["leak", "leak_shadow"],
+        "Change from the base by timestep": ["class 499", "class 499 averaged"],
+    }
+    assert [metrics.table.latest("drift/leak", step) for step in (0, 3, 9)] == pytest.approx([0.0, 0.2, 0.4])
+    assert metrics.table.latest("drift/trigger", 9) is None
 
 
 def test_thinning_keeps_one_spike_among_a_million() -> None:

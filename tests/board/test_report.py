@@ -14,7 +14,7 @@ from mezzotint import outside
 from mezzotint.board import report
 from mezzotint.board.reading import images
 from mezzotint.cli import main
-from support.board_runs import SCRIPT, write_image, write_images, write_run
+from support.board_runs import SCRIPT, opened, write_image, write_images, write_run
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,17 @@ def test_report_loads_nothing_from_elsewhere(written: str) -> None:
 def test_report_escapes_markup(written: str) -> None:
     assert SCRIPT not in written
     assert "<img src=x" not in written
+
+
+def test_checkpoints_have_their_leak_on_the_page_and_in_the_report(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs" / "run")
+    assert "Leak" not in report.render_run(run)[0]
+    (run / "exports" / "step-00000060-ema").mkdir(parents=True)
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": 60, "drift/leak": 0.75, "drift/leak_shadow": 0.25}) + "\n")
+    with opened(tmp_path / "runs") as board:
+        for text in (board.ask("/part/stored?run=0/run")[1], report.render_run(run)[0]):
+            assert re.findall(r'data-label="leak">([^<]*)<', text) == ["0.75", "0.25"]
 
 
 def test_existing_report_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,7 +98,7 @@ def write_pages_and_train(run_folder: Path) -> None:
 
     from mezzotint.cli import main
     from mezzotint.settings.reading.read import read, shipped_recipes
-    from mezzotint.tasks.check.memory import Activations, MetaModel
+    from mezzotint.tasks.check.meta_model import Activations, MetaModel
 
     runpy.run_path("tools/write_docs.py", run_name="__main__")
     assert pytest.main(["-p", "no:cacheprovider", LINKS]) == 0

@@ -78,6 +78,40 @@ def test_adapter_kind_selects_the_trained_factors(prepare: Prepare, kind: str, l
     assert {p.grad is None for p in after.values()} == {True}
 
 
+# breaks if an OFT trains something else than rotations of the inputs, its file loses them, or blocks have another size
+@pytest.mark.effect("model.adapter.kind", "model.adapter.block_size")
+def test_oft_rotates_the_inputs_of_layers(prepare: Prepare) -> None:
+    settings = {"model__adapter__kind": "oft", "model__adapter__targets": "[attention+mlp]", "optim__lr": 0.05}
+    plain = {"optim__ema__rule": "none", "run__name": "a"}
+    ready = prepare(**settings, **plain, model__adapter__block_size=8)
+    inputs = ready.trainer.model.adapter.names.weights
+    for name, weights in adapter_weights(ready).items():
+        layer = next(layer for layer in inputs if name == f"denoiser/{layer.path}.oft_R.weight")
+        assert tuple(weights.shape) == (inputs[layer][1] // 8, 28), "8 · 7 / 2 numbers for each block"
+        assert not weights.any(), "no rotation at first"
+    for _ in range(2):
+        ready.step()
+    (folder,) = ready.job.host.write_exports(ready.trainer)
+    assert [path.name for path in folder.glob("*.safetensors")] == [files.DIFFUSERS_NAME]
+    written = files.read(folder / files.DIFFUSERS_NAME, LayerNames(ready.trainer.model.files.trainable_shapes()))
+    network = ready.family.parts()["denoiser"]
+    for layer, adapter in written.modules.items():
+        trained = network.get_submodule(layer.path)
+        weight = trained.base_layer.weight.detach()
+        merged = adapter.merge_into(weight)
+        assert not torch.equal(merged, weight)
+        by_peft = (trained.get_delta_weight("default") @ weight.flatten(1).T).T.reshape(weight.shape)
+        within(merged, by_peft.detach(), roundings=64)
+    resumed = prepare(model__adapter__path=folder / files.DIFFUSERS_NAME, **plain)
+    assert str(resumed.trainer.model.adapter) == "oft in blocks of 8"
+    continued, ended = adapter_weights(resumed), adapter_weights(ready)
+    for name, weights in ended.items():
+        within(continued[name], weights, roundings=2**16)  # the file is in fp16
+    assert resumed.step().largest("denoiser") > 0
+    with pytest.raises(WeightsError, match="is a convolution of 3×3"):
+        prepare(model__adapter__kind="oft", model__adapter__targets="[all]")
+
+
 def test_without_adapter_kind_there_is_no_adapter(prepare: Prepare) -> None:
     assert prepare().trainer.model.adapter is None
 
@@ -285,9 +319,9 @@ def test_adapter_files_of_both_layouts_have_metadata(prepare: Prepare) -> None:
     ready = prepare(**LORA, model__adapter__trigger="sks fox", run__name="fox")
     host, trainer = ready.job.host, ready.trainer
     (folder, _) = host.write_exports(trainer)
-    assert {path.name for path in folder.iterdir()} == {files.DIFFUSERS_NAME, "fox.safetensors"}
+    assert {path.name for path in folder.glob("*.safetensors")} == {files.DIFFUSERS_NAME, "fox.safetensors"}
     names = LayerNames(trainer.model.files.trainable_shapes())
-    for path in folder.iterdir():
+    for path in folder.glob("*.safetensors"):
         adapter = files.read(path, names)
         words = adapter.metadata
         assert words["modelspec.trigger_phrase"] == "sks fox"
@@ -306,7 +340,7 @@ def test_adapter_files_of_both_layouts_have_metadata(prepare: Prepare) -> None:
             data__captions__trigger="zwx",
         )  # fmt: skip
         (folder,) = one.job.host.write_exports(one.trainer)
-        assert [path.name for path in folder.iterdir()] == [name]
+        assert [path.name for path in folder.glob("*.safetensors")] == [name]
         assert files.read(folder / name, names).metadata["modelspec.trigger_phrase"] == "zwx"
         assert exports.facts(one.job.resolved.recipe, one.trainer)["steps"] == 0
 
@@ -321,6 +355,10 @@ def test_adapter_files_of_both_layouts_have_metadata(prepare: Prepare) -> None:
         ("{kind: dora, init: pissa}", "leave one out"),
         ("{kind: lora, path: a.safetensors, rank: 4}", "come from the file"),
         ("{kind: lora, rank: 0}", "greater than 0"),
+        ("{kind: oft, rank: 8}", "rank is for other kinds, not for oft"),
+        ("{kind: oft, max_norm: 1}", "max_norm is for other kinds"),
+        ("{kind: oft, dropout: 0.1}", "dropout is for lora, rslora and dora, not for oft"),
+        ("{kind: lora, block_size: 8}", "block_size is for oft"),
     ],
 )
 def test_conflicting_adapter_settings_are_refused(text: str, sentence: str) -> None:

@@ -164,6 +164,57 @@ def test_short_clips_are_skipped_or_repeated(feed: Make, listed: Make) -> None:
     assert [0, 0, 1, 1, 2] in seen(feed(path, **SQUARE, clips__frames=5, clips__short="repeat"))
 
 
+# breaks if a short clip is left out, or its length is not of the form 4 k + 1
+@pytest.mark.effect("data.clips.short")
+def test_short_clips_are_trimmed(feed: Make, listed: Make) -> None:
+    path = listed("a.mp4", "short.mp4", "wide.mp4")
+    fed = feed(path, **SQUARE, clips__frames=9, clips__short="trim", clips__start="first")
+    assert sorted(seen(fed)) == [[0], list(range(5)), list(range(9))]
+    assert "which list the lengths" in refusal("data.clips.short=trim", "data.clips.buckets=[[17, 64, 64]]")
+
+
+# breaks if a piece is read with random starts, is missing, or is twice in an epoch
+@pytest.mark.effect("data.clips.pieces", "data.clips.piece_stride")
+@pytest.mark.parametrize(
+    ("cut", "firsts"),
+    [
+        ({"pieces": 3}, [0, 3, 7]), ({"pieces": 20}, list(range(8))), ({"piece_stride": 5}, [0, 5]),
+        ({"piece_stride": 3}, [0, 3, 6]), ({"piece_stride": 1, "interval": 2}, [0, 2]),
+        ({"piece_stride": 2, "fps": 5.0}, [0]),
+    ],
+)  # fmt: skip
+def test_clips_are_cut_into_pieces(cut: dict[str, Any], firsts: list[int], feed: Make, listed: Make) -> None:
+    step = 2 if {"interval", "fps"} & cut.keys() else 1
+    fed = feed(listed("a.mp4", "short.mp4"), **SQUARE, clips__frames=5, **{f"clips__{k}": v for k, v in cut.items()})
+    expected = [[first + step * number for number in range(5)] for first in firsts]
+    assert sorted(seen(fed)) == expected
+    assert len({fed.catalogue.key(row) for row in range(len(fed.catalogue))}) == len(firsts)
+    assert reasons(fed.catalogue.report.left_out)["short.mp4"].startswith("too short")
+
+
+def test_pieces_set_their_start() -> None:
+    assert "data.clips.start does not work" in refusal("data.clips.pieces=2", "data.clips.start=first")
+    assert "give one of them" in refusal("data.clips.pieces=2", "data.clips.piece_stride=2")
+
+
+# breaks if the lengths of all sets are those of the first one, or sets of other lengths share batches
+@pytest.mark.effect("data.sets")
+def test_sets_have_their_own_clip_settings(feed: Make, listed: Make) -> None:
+    path = listed("a.mp4", "wide.mp4")
+    sets = (
+        {"path": path, "clips": {"frames": 1, "piece_stride": 6}},
+        {"path": path, "clips": {"frames": 5}},
+        {"path": path, "clips": {"frames": 9}},
+    )
+    by_set: dict[str, list[list[int]]] = {}
+    for batch in feed(*sets, **SQUARE, batch_size=8).batches():
+        for key, pixels in zip(batch.keys, batch.pixels, strict=True):
+            by_set.setdefault(key[0], []).append(numbers(pixels))
+    assert sorted(by_set["0"]) == [[0], [0], [6]]
+    assert sorted(map(len, by_set["1"])) == [5, 5]
+    assert sorted(map(len, by_set["2"])) == [9]
+
+
 # breaks if a clip is not assigned first to its maximum number of frames and then by shape, or a batch mixes sizes
 @pytest.mark.effect("data.clips.buckets")
 def test_clip_buckets_are_frames_height_and_width(feed: Make, listed: Make) -> None:

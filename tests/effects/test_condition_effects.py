@@ -46,6 +46,21 @@ def test_conditions_are_placed_like_their_samples(feed: Make, noisy: Make, tmp_p
     assert not feed(folder, captions__missing="empty").batches()[0].conditions
 
 
+# breaks if conditions of one folder are told apart by other ends of names than their suffixes
+@pytest.mark.effect("data.conditions")
+def test_conditions_of_one_folder_have_suffixes(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder, shades = noisy(tmp_path / "own", [(32, 32)] * 2), {"_0": 0, "_1": 255}
+    (tmp_path / "other").mkdir()
+    for suffix, shade in shades.items():
+        for path in folder.glob("*.png"):
+            Image.new("L", (32, 32), shade).save(tmp_path / "other" / f"{path.stem}{suffix}.png")
+    names = {"a": "_1", "b": "_0"}
+    conditions = {name: {"folder": str(tmp_path / "other"), "suffix": suffix} for name, suffix in names.items()}
+    fed = feed(folder, conditions=json.dumps(conditions), captions__missing="empty", batch_size=2)
+    [batch] = fed.batches()
+    assert {name: float(batch.conditions[name].pixels.mean()) for name in names} == {"a": 1.0, "b": -1.0}
+
+
 # breaks if captions and images are not dropped together with the probabilities of the recipe
 @pytest.mark.effect("data.condition_dropout")
 def test_condition_dropout_drops_captions_and_images(feed: Make, noisy: Make, tmp_path: Path) -> None:

@@ -132,6 +132,26 @@ def test_preconditioned_loss_is_weighted_by_sigma_squared() -> None:
     torch.testing.assert_close(losses[1], losses[0] * noised.level**2, rtol=1e-4, atol=1e-6)
 
 
+# breaks if the table is read from noise, or another weight than the nearest applies
+@pytest.mark.effect("objective.weight_table")
+def test_weights_come_from_a_table() -> None:
+    def weights(table: str) -> list[float]:
+        words = [*FLUX, "objective.weighting=table", f"objective.weight_table={table}"]
+        chosen = objective_of(
+            read_text("schema: 1", overrides=words).recipe.objective, FlowSchedule.of({}, Tokens()), "flow"
+        )
+        noised = replace(chosen.noise(x_0, StepDraws.at(0, 1, np.arange(5), "cpu")), level=sigma)
+        result: list[float] = chosen.loss(x_0, noised, torch.ones(5)).weight.tolist()
+        return result
+
+    x_0, sigma = torch.zeros(5, 1, 1, 1), torch.tensor([0.0, 0.25, 0.4, 0.6, 1.0])
+    assert weights("[1, 2, 3, 4]") == [1.0, 1.0, 2.0, 2.0, 4.0]
+    assert weights("flex.1-alpha")[::4] == [pytest.approx(0.44726, abs=1e-5), pytest.approx(0.90571, abs=1e-5)]
+    assert "needs objective.weight_table" in contradiction(*FLUX, "objective.weighting=table")
+    assert "is for objective.weighting=table" in contradiction(*FLUX, "objective.weight_table=[1]")
+    assert "is for flow-matching models" in contradiction("objective.weighting=bell")
+
+
 def files(*words: str) -> Any:
     return open_files(resolve_paths(_reading(words)))
 
@@ -186,10 +206,11 @@ def test_guidance_is_a_training_input_of_flux2_dev(tmp_path: Path) -> None:
 
 
 # breaks if a distilled model is trained without permission, or not even with it
-@pytest.mark.effect("model.flux.distilled", "model.z_image.distilled", "model.flux2.distilled")
+@pytest.mark.effect("model.flux.distilled", "model.z_image.distilled", "model.flux2.distilled", "model.krea2.distilled")
 @pytest.mark.parametrize(("family", "file", "value"), [
     ("flux", "transformer/config.json", {"guidance_embeds": False}),
     ("flux2", "model_index.json", {"is_distilled": True}),
+    ("krea2", "model_index.json", {"is_distilled": True}),
     ("z-image", "scheduler/scheduler_config.json", {"shift": 3.0}),
 ])  # fmt: skip
 def test_distilled_models_need_distilled_true(tmp_path: Path, family: str, file: str, value: Any) -> None:
@@ -220,10 +241,11 @@ def test_unknown_chat_template_can_be_ignored(family: str, tmp_path: Path) -> No
     "model.qwen_image.text_tokens",
     "model.flux2.text_tokens",
     "model.chroma.text_tokens",
+    "model.krea2.text_tokens",
     "model.wan.text_tokens",
     "model.ltx.text_tokens",
 )
-@pytest.mark.parametrize("family", ["z-image", "qwen-image", "flux2", "chroma", "wan", "ltx"])
+@pytest.mark.parametrize("family", ["z-image", "qwen-image", "flux2", "chroma", "krea2", "wan", "ltx"])
 def test_caption_token_limit_applies(family: str) -> None:
     named, section = (f"model.family={family}", f"model.path=tiny-{family}"), family.replace("-", "_")
     length, width = files(*named).text_shape()

@@ -20,7 +20,7 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families import sd
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
-from mezzotint.tasks.check.memory import build_described_model
+from mezzotint.tasks.check.meta_model import build_described_model
 from mezzotint.weights.layouts.sd import LAYOUT
 
 Prepare = Callable[..., Any]

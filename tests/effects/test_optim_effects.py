@@ -174,6 +174,7 @@ def test_warmup_rises_from_zero(prepare: Prepare) -> None:
         ("cosine", 0.5 + math.sqrt(0.125), 0.5 - math.sqrt(0.125)),
         ("restarts", 0.5 + math.sqrt(0.125), 0.5 - math.sqrt(0.125)),
         ("polynomial", 0.75, 0.25),
+        ("inverse-sqrt", (1 + 25 / 10_000) ** -0.5, (1 + 75 / 10_000) ** -0.5),
         ("piecewise", 0.3, 0.02),
     ],
 )
@@ -188,6 +189,23 @@ def test_schedule_kind_is_the_curve_of_the_rate(kind: str, at_25: float, at_75: 
 def test_decay_steps_is_when_the_floor_is_reached() -> None:
     assert [factor(s, kind="linear", decay_steps=50) for s in (25, 50, 90)] == pytest.approx([0.5, 0.0, 0.0])
     assert [factor(s, kind="linear") for s in (25, 50, 90)] == pytest.approx([0.75, 0.5, 0.1])
+
+
+# breaks if the decay starts after the warm-up, or ends before the run
+@pytest.mark.effect("optim.schedule.cooldown_steps")
+@pytest.mark.effect("optim.schedule.cooldown_ratio")
+@pytest.mark.parametrize("cooldown", [{"cooldown_steps": 20}, {"cooldown_ratio": 0.2}])
+def test_cooldown_is_the_last_part(cooldown: dict[str, float]) -> None:
+    results = [factor(s, kind="linear", warmup_steps=10, **cooldown) for s in (5, 10, 80, 85, 100)]
+    assert results == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.0])
+
+
+# breaks if the timescale is always that of the warm-up
+@pytest.mark.effect("optim.schedule.timescale_steps")
+def test_timescale_of_the_inverse_square_root() -> None:
+    warm = [factor(s, kind="inverse-sqrt", warmup_steps=10) for s in (5, 10, 40)]
+    assert warm == pytest.approx([0.5, 1.0, 0.5])
+    assert factor(90, kind="inverse-sqrt", warmup_steps=10, timescale_steps=240) == pytest.approx(math.sqrt(0.75))
 
 
 # breaks if the curves always end at 0, whatever the floor

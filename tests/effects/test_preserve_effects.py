@@ -14,7 +14,8 @@ from mezzotint.families.base import batch_latents
 from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch
-from mezzotint.tasks.check.memory import MetaModel, memory_of
+from mezzotint.tasks.check.memory import memory_of
+from mezzotint.tasks.check.meta_model import MetaModel
 from support.contradictions import contradiction
 
 Prepare = Callable[..., Any]
@@ -30,8 +31,8 @@ def prediction(ready: Any, batch: Batch, step: int, captions: tuple[str, ...]) -
     with torch.no_grad():
         noised = ready.objective.noise(batch_latents(ready.family, batch, CPU), drawn)
         text = ready.family.encode_text(captions)
-        result: Tensor = ready.family.predict(noised, ready.family.condition(text, batch))
-    return result
+        predicted: Tensor = ready.family.predict(noised, ready.family.condition(text, batch))
+    return predicted
 
 
 def base_of(prepare: Prepare, **settings: Any) -> Any:
@@ -46,12 +47,12 @@ def distances(prepare: Prepare, ready: Any, step: Any, captions: Callable[[str],
     with torch.no_grad():
         for name, weight in step.before.items():
             masters[name].copy_(weight)
-    base, result = base_of(prepare, **settings), []
+    base, apart = base_of(prepare, **settings), []
     for batch in step.batches.batches:
         texts = tuple(map(captions, batch.captions))
         both = [prediction(model, batch, step.report.step, texts) for model in (trained, base)]
-        result.append((both[0] - both[1]).square().mean(dim=(1, 2, 3)))
-    return result
+        apart.append((both[0] - both[1]).square().mean(dim=(1, 2, 3)))
+    return apart
 
 
 # breaks if the base is not the untrained model, other captions are preserved, or the weight is not a factor
@@ -117,13 +118,15 @@ def test_class_images_get_the_prediction_of_the_base_as_target(prepare: Prepare,
     assert float(losses[~batch.is_class].min()) > 0.1
 
 
-@pytest.mark.parametrize("kind", ["lora", "rslora", "dora", "loha", "lokr"])
+@pytest.mark.parametrize("kind", ["lora", "rslora", "dora", "loha", "lokr", "oft"])
 def test_switched_off_adapter_gives_the_base_bit_for_bit(prepare: Prepare, kind: str) -> None:
     words = OUTPUT | {
         "model__adapter__kind": kind,
         "model__train": "[denoiser, text_encoder]",
         "data__cache__text": False,
     }
+    if kind == "oft":
+        del words["model__adapter__rank"]
     words |= {"model__adapter__dropout": 0.3} if kind in ("lora", "rslora", "dora") else {}
     ready, base = prepare(**words), base_of(prepare)
     step = ready.step()

@@ -101,6 +101,7 @@ OF_BLOCKS = {
     "flux2": rf"transformer_blocks\.\d+\.({_JOINT}|ff(_context)?\.linear_(in|out))"
     r"|single_transformer_blocks\.\d+\.attn\.(to_qkv_mlp_proj|to_out)",
     "qwen-image": rf"transformer_blocks\.\d+\.({_JOINT}|(img|txt)_mlp\.net\.(0\.proj|2))",
+    "krea2": r"transformer_blocks\.\d+\.(attn\.(to_[qkv]|to_gate|to_out\.0)|ff\.(gate|up|down))",
     "wan": r"blocks\.\d+\.(attn[12]\.(to_[qkv]|to_out\.0)|ffn\.net\.(0\.proj|2))",
     "ltx": r"transformer_blocks\.\d+\.(attn[12]\.(to_[qkv]|to_out\.0)|ff\.net\.(0\.proj|2))",
     "z-image": r"(layers|noise_refiner|context_refiner)\.\d+\.(attention\.(to_[qkv]|to_out\.0)|feed_forward\.w[123])",
@@ -356,7 +357,7 @@ def test_missing_t5_becomes_zeros_and_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "frames", "side"),
     [("wan", 4, 16), ("ltx", 8, 32), ("flux", 1, 16), ("flux2", 1, 16), ("chroma", 1, 16), ("sd3", 1, 16),
-     ("z-image", 1, 16), ("qwen-image", 1, 16)],
+     ("z-image", 1, 16), ("qwen-image", 1, 16), ("krea2", 1, 16)],
 )  # fmt: skip
 def test_indivisible_sizes_and_lengths_are_refused(name: str, frames: int, side: int) -> None:
     grid = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family.tiny().grid

@@ -31,7 +31,7 @@ from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
-from mezzotint.tasks.check.memory import MetaModel
+from mezzotint.tasks.check.meta_model import MetaModel
 from mezzotint.tasks.prompts.condition_images import require_taken, with_images
 from mezzotint.tasks.selection import require_trainable
 from support.flow_folders import tiny_flux2_dev

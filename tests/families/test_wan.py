@@ -30,7 +30,7 @@ from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks.assemble import needed_parts
-from mezzotint.training.callbacks.validation import spread
+from mezzotint.training.callbacks._evaluating import spread
 from mezzotint.training.precision.policy import Precision, cast
 from mezzotint.weights.low_bit import WeightForm
 from support.flow_folders import tiny_a14b

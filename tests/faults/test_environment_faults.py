@@ -107,10 +107,8 @@ def test_run_and_log_are_complete_after_sighup_and_a_closed_pipe(shared_world: A
 def test_run_continues_after_sigstop_and_counts_the_pause(shared_world: Any, undisturbed: Any, seconds: int) -> None:
     world, name = shared_world, f"stopped-{seconds}"
     folder = world.root / name
-    child = world.fork(name, fault="step.begin@3:sleep=1", **SHORT)
-    while not outside.read_lines(folder / "metrics.jsonl"):
-        time.sleep(0.02)
-    os.kill(child, signal.SIGSTOP)
+    child = world.fork(name, fault="step.begin@3:stop", **SHORT)
+    assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]), world.out(name)
     time.sleep(seconds)
     os.kill(child, signal.SIGCONT)
     assert world.wait(child) == 0, world.out(name)

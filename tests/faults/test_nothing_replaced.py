@@ -23,7 +23,7 @@ def test_each_command_with_a_destination_has_the_replace_option() -> None:
     has = {verb.name for verb in COMMANDS if verb.option("--replace") is not None}
     places = ("--out", "--report", "--layout", "--html")
     writes = {verb.name for verb in COMMANDS if any(verb.option(place) for place in places)}
-    assert writes | {"cp", "train"} == has
+    assert writes | {"cp", "train", "queue"} == has
 
 
 @pytest.mark.parametrize("verb", ["convert", "merge"])

@@ -77,6 +77,31 @@ def test_two_processes_end_as_one_does(shared_world: Any, whole: Path, runtime: 
 
 @pytest.mark.slow
 @pytest.mark.distributed
+@pytest.mark.parametrize(
+    "adapter",
+    [
+        {"kind": "oft", "block_size": 8},
+        {"kind": "lora", "rank": 3, "rank_dropout": 0.3, "module_dropout": 0.3, "b_lr_ratio": 4},
+    ],
+    ids=["oft", "dropouts and LoRA+"],
+)
+def test_other_adapters_with_sharded_weights_end_as_one_process_and_resume(
+    shared_world: Any, adapter: dict[str, Any]
+) -> None:
+    world, name = shared_world, f"one {adapter['kind']}"
+    settings = {f"model__adapter__{key}": value for key, value in adapter.items()} | {"run__save__every": 2}
+    assert world.wait(world.fork(name, **settings, run__steps=4)) == 0, world.out(name)
+    for steps in (2, 4):
+        for child in world.fork_group(f"{name} fsdp", 2, run__runtime="fsdp", **settings, run__steps=steps):
+            assert world.wait(child) == 0, world.out(f"{name} fsdp")
+    assert_alike(tensors_of(world.root / f"{name} fsdp"), tensors_of(world.root / name))
+    for steps in (2, 4):
+        assert world.wait(world.fork(f"{name} cut", **settings, run__steps=steps)) == 0, world.out(f"{name} cut")
+    assert world.end(f"{name} cut").tensors == world.end(name).tensors
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
 def test_pissa_with_sharded_weights_equals_one_process(shared_world: Any) -> None:
     world = shared_world
     settings = {"model__adapter__kind": "lora", "model__adapter__init": "pissa", "run__save__every": 2}

@@ -18,17 +18,29 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from mezzotint.cli import main
-from mezzotint.settings.families.base import specs
+from mezzotint.settings.families.base import is_denoiser, specs
 from mezzotint.weights.folder.model_folder import shipped_folder
-from support.flow_folders import tiny_a14b
+from support.flow_folders import tiny_a14b, tiny_i2v
 from support.original_names import in_ldm, ltx_name
 from support.run_folders import assert_alike, logged, tensors_of
 from support.sample_command import drawn
 from support.sd_folder import edit
-from support.trained_families import CACHED, CLIPS, RECORDS, clip_settings, settings_of
+from support.trained_families import ANIMATING, CACHED, CLIPS, RECORDS, clip_settings, settings_of
 
 FLOW_MATCHING = [spec.name for spec in specs() if spec.is_flow_matching]
-SLOW_EXCEPT_FLUX = [name if name == "flux" else pytest.param(name, marks=pytest.mark.slow) for name in FLOW_MATCHING]
+SLOW_EXCEPT_FLUX = [
+    name if name == "flux" else pytest.param(name, marks=pytest.mark.slow) for name in (*FLOW_MATCHING, *ANIMATING)
+]
+
+
+def own_model(name: str, place: Path) -> dict[str, Any]:
+    """Further settings of an image-to-video model, which is made in `place`; none for others."""
+    if name not in ANIMATING:
+        return {}
+    image = place / "first.png"
+    Image.new("RGB", (48, 32), (255, 0, 0)).save(image)
+    folder = tiny_i2v(RECORDS / "wan" / "model", place / name, second=name == "wan-i2v-a14b")
+    return {"model__path": folder, "model__wan__text_tokens": 512, "sample__clip__first_frame": image}
 
 
 def watch_loading(name: str, monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
@@ -47,16 +59,16 @@ def watch_loading(name: str, monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
 
 @pytest.mark.parametrize("name", SLOW_EXCEPT_FLUX)
 def test_cached_run_resumes_bit_exactly_and_its_export_can_be_sampled(
-    shared_world: Any, clips: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    shared_world: Any, clips: Path, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    world, settings = shared_world, settings_of(name) | clip_settings(name, clips)
+    world, settings = shared_world, settings_of(name) | clip_settings(name, clips) | own_model(name, tmp_path)
     assert main(["check", *world.words(f"{name}-cache", **settings)]) == 0
     assert main(["cache", *world.words(f"{name}-cache", **settings)]) == 0
-    calls = watch_loading(name, monkeypatch)
+    calls = watch_loading(settings["model__family"], monkeypatch)
     assert world.train(f"{name}-whole", **settings, run__preview__every=4) == 0
-    assert {"denoiser"} in calls
-    others = [parts for parts in calls if parts != {"denoiser"}]
-    assert all("denoiser" not in parts for parts in others), "encoders are loaded only for the prompts of previews"
+    denoisers = [parts for parts in calls if any(map(is_denoiser, parts))]
+    assert denoisers
+    assert all(all(map(is_denoiser, parts)) for parts in denoisers), "encoders are loaded only for previews"
     killed = settings | {"run__save__asynchronous": False}
     assert world.wait(world.fork(f"{name}-cut", fault="step.backward@4:kill", **killed)) == 137
     assert world.train(f"{name}-cut", **settings) == 0
@@ -73,6 +85,7 @@ def test_cached_run_resumes_bit_exactly_and_its_export_can_be_sampled(
             assert torch.equal(tensor, trained[f"w/denoiser/{key}"]), key
     if name in CLIPS:
         words = ["--prompt", "a ball", "--steps", "2", "--size", "32x32", f"sample.clip.frames={CLIPS[name]}"]
+        words += [f"sample.clip.first_frame={settings['sample__clip__first_frame']}"] if name in ANIMATING else []
         assert main(["sample", str(export), *words, "--out", str(world.root / f"{name}-sampled")]) == 0
         [clip] = (world.root / f"{name}-sampled").rglob("*.mp4")
         with av.open(str(clip)) as file:
@@ -86,14 +99,15 @@ def test_cached_run_resumes_bit_exactly_and_its_export_can_be_sampled(
 
 
 @pytest.mark.parametrize("name", SLOW_EXCEPT_FLUX)
-def test_trained_adapter_loads_in_the_diffusers_pipeline(shared_world: Any, clips: Path, name: str) -> None:
+def test_trained_adapter_loads_in_the_diffusers_pipeline(
+    shared_world: Any, clips: Path, name: str, tmp_path: Path
+) -> None:
     pytest.importorskip("peft")
-    world = shared_world
+    world, settings = shared_world, settings_of(name) | clip_settings(name, clips) | own_model(name, tmp_path)
     own = {"model__adapter__kind": "lora", "model__adapter__rank": 2, "model__adapter__targets": "[attention]"}
-    assert world.train(f"{name}-lora", **settings_of(name) | clip_settings(name, clips), **own, optim__lr=1e-2) == 0
+    assert world.train(f"{name}-lora", **settings, **own, optim__lr=1e-2) == 0
     file = next(p for p in (world.root / f"{name}-lora" / "exports").rglob("*.safetensors") if "kohya" not in p.name)
-    folder = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
-    pipeline: Any = DiffusionPipeline.from_pretrained(str(folder), local_files_only=True)
+    pipeline: Any = DiffusionPipeline.from_pretrained(str(settings["model__path"]), local_files_only=True)
     pipeline.load_lora_weights(str(file.parent), weight_name=file.name)
     assert any("lora" in key for key in pipeline.transformer.state_dict())
 
@@ -402,6 +416,7 @@ def test_two_denoisers_in_two_files_train_as_their_folder_does(
 WIDER: dict[str, dict[str, Any]] = {
     "sd3": {"num_attention_heads": 8, "caption_projection_dim": 64}, "flux": {"num_attention_heads": 8},
     "chroma": {"num_attention_heads": 8},
+    "krea2": {"num_attention_heads": 8},
     "flux2": {"num_attention_heads": 8}, "qwen-image": {"num_attention_heads": 8},
     "wan": {"num_attention_heads": 8, "ffn_dim": 128},
     "ltx": {"num_attention_heads": 8, "cross_attention_dim": 128},

@@ -13,7 +13,13 @@ from support.forked import exit_status, fork, free_port, run_two, variables
 from support.run_folders import bench_results, logged
 from support.shipped_recipes import STRAIGHT, WHOLE, WORDS
 
-ONE_PROCESS = {"flux-80gb": "E1830", "chroma-80gb": "E1830", "z-image-80gb": "E1752", "qwen-image-80gb": "E1830"}
+ONE_PROCESS = {
+    "flux-80gb": "E1830",
+    "chroma-80gb": "E1830",
+    "z-image-80gb": "E1752",
+    "qwen-image-80gb": "E1830",
+    "krea2-80gb": "E1830",
+}
 """Recipes for one process, with the code of the error that two processes get."""
 LEAST = ("run.steps=2", "run.threads=1", "run.tensorboard=false", "run.preview.every=null", "data.batch_size=2",
          "data.workers=0")  # fmt: skip

@@ -63,17 +63,21 @@ def schnell(folder: Path) -> None:
     ("name", "make", "output"),
     [
         ("z-image", turbo, "Z-Image-Turbo is a distilled model (its scheduler has shift 3, the base model's 6); "
-         "training it destroys its 8-step sampling. Train Z-Image, set model.under=FILE to an adapter that "
-         "undoes the distillation while training, or set model.z_image.distilled=true"),
+         "training it destroys its 8-step sampling. Train Z-Image, put an "
+         "adapter that undoes the distillation under the run (model.under), or set model.z_image.distilled=true"),
         ("flux2", distilled, "this FLUX.2 Klein is a distilled model (is_distilled in model_index.json); training it "
-         "destroys its 4-step sampling. Train the base model, set model.under=FILE to an adapter that undoes "
-         "the distillation while training, or set model.flux2.distilled=true"),
+         "destroys its 4-step sampling. Train the base model, put an "
+         "adapter that undoes the distillation under the run (model.under), or set model.flux2.distilled=true"),
+        ("krea2", distilled, "Krea 2 Turbo is a distilled model (is_distilled in model_index.json); training it "
+         "destroys its 8-step sampling. Train Krea 2 Raw, whose adapters also work with Turbo, put an "
+         "adapter that undoes the distillation under the run (model.under), or set "
+         "model.krea2.distilled=true"),
         ("flux", schnell, "FLUX.1-schnell is a distilled model (guidance_embeds is false in its configuration); "
-         "training it destroys its 4-step sampling. Train FLUX.1-dev, whose adapters also work with schnell, set "
-         "model.under=FILE to an adapter that undoes the distillation while training, or set "
+         "training it destroys its 4-step sampling. Train FLUX.1-dev, whose adapters also work with schnell, put an "
+         "adapter that undoes the distillation under the run (model.under), or set "
          "model.flux.distilled=true"),
     ],
-    ids=["z-image", "flux2", "flux"],
+    ids=["z-image", "flux2", "krea2", "flux"],
 )  # fmt: skip
 def test_distilled_model_is_refused_unless_requested(
     name: str, make: Callable[[Path], None], output: str, shared_world: Any, capsys: Any, tmp_path: Path
@@ -151,7 +155,7 @@ def test_missing_t5_is_refused_for_training(verb: str, shared_world: Any, capsys
 def test_folder_of_another_kind_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     for name, pipeline, output in (
         ("flux", "AuraFlowPipeline", "is a folder of AuraFlowPipeline with a "),
-        ("wan", "WanImageToVideoPipeline", "an image-to-video model"),
+        ("wan", "WanVACEPipeline", "is a folder of WanVACEPipeline with a "),
     ):
         folder = Path(shutil.copytree(shipped_folder(f"tiny-{name}"), tmp_path / name))
         edit(folder / "model_index.json", _class_name=pipeline)
@@ -160,7 +164,7 @@ def test_folder_of_another_kind_is_refused(shared_world: Any, capsys: Any, tmp_p
         assert output in message
     message = sentence(shared_world, capsys, **settings_of("wan", RECORDS / "ltx" / "model"))
     assert "error[E1222]" in message
-    assert "is a folder of LTXPipeline with a LTXVideoTransformer3DModel; family wan trains Wan 2.1 text to" in message
+    assert "is a folder of LTXPipeline with a LTXVideoTransformer3DModel; family wan trains Wan 2.1, text to" in message
     assert message.strip().endswith("write model.family=ltx")
 
 

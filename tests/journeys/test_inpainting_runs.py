@@ -138,6 +138,7 @@ def test_regions_of_mask_files_are_filled_and_held_out_images_count(models: dict
         (("data.inpaint.masks=random", "data.cache.latents=true"), "needs another masked image at each visit; write"),
         (("data.inpaint.full=0.5",), "data.inpaint.full has no effect with data.inpaint.masks=none"),
         (("data.inpaint.masks=random", "data.conditions={source: before}"), "are for different models; leave out one"),
+        (("data.inpaint.masks=random", "data.conditions={mask: regions}"), "data.mask.path=FOLDER instead"),
     ],
 )
 def test_what_does_not_go_together_is_one_clear_error(

@@ -50,6 +50,18 @@ def test_two_processes_equal_one(shared_world: Any, one_process: Path, changes: 
     assert sorted(p.name for p in (folder / "samples" / "step-00000004").iterdir()) == ["00-raw.png", "00-shadow.png"]
 
 
+@pytest.mark.slow
+def test_sharded_average_of_weights_equals_that_of_one_process(shared_world: Any) -> None:
+    settings = SETTINGS | {"optim__optimizer": {"kind": "schedule-free-adamw", "warmup_steps": 2}}
+    one = start(shared_world, "free one", 1, **settings)
+    two = start(shared_world, "free two", 2, run__runtime="fsdp", **settings)
+    assert_alike(tensors_of(two), tensors_of(one))
+    assert logged(two, "val/loss") == pytest.approx(logged(one, "val/loss"), rel=1e-4)
+    for suffix in ("", "-ema"):
+        model = Path("exports") / f"step-00000004{suffix}" / "unet" / "diffusion_pytorch_model.safetensors"
+        assert_alike(tensor_files.read(two / model), tensor_files.read(one / model))
+
+
 FROZEN_IN_PART = {
     "freeze": {"model__freeze": "['denoiser/down_blocks.*', 'denoiser/mid_block.*']"},
     "last_layers": {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mezzotint.cli import main
-from mezzotint.tasks.check.memory import Activations, MetaModel
+from mezzotint.tasks.check.meta_model import Activations, MetaModel
 from support.run_folders import logged
 
 

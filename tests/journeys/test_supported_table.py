@@ -51,6 +51,7 @@ MORE_DATA = f"{KINDS}::test_shards_and_kohya_folders_are_checked_cached_and_trai
 STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_run_resumes_bit_exactly_and_its_export_can_be_sampled"
 MAKERS = "tests/journeys/test_flow_journey.py::test_original_format_checkpoint_is_trained_and_exported_again"
 STRAIGHT_FILES = "tests/tasks/weights/test_convert_flow.py::test_flow_folder_to_file_to_folder_keeps_every_tensor"
+I2V_FILES = "tests/families/test_wan_i2v.py::test_files_of_the_other_task_are_refused"
 FORMS = "tests/journeys/test_flow_journey.py::test_original_format_with_all_parts_or_in_fp8_works_in_each_command"
 PARTS = "tests/journeys/test_flow_journey.py::test_standalone_component_files_train_as_the_folder_does"
 EXPERTS = "tests/journeys/test_flow_journey.py::test_two_denoisers_in_two_files_train_as_their_folder_does"
@@ -104,7 +105,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "its refiner, likewise": (REFINER, REFINER, REFINER, XL_FILES, XL_FILES),
     "SDXL in a MindSpore checkpoint, .ckpt": (XL_CKPT, XL_CKPT, XL_CKPT, XL_MINDSPORE, XL_MINDSPORE),
     "LatteT2V: the released folder, with T5 and its autoencoder": (LATTE,) * 5,
-    "SD3, FLUX.1, Chroma, FLUX.2, Qwen-Image, Z-Image, Wan, LTX-Video: diffusers folders": (
+    "SD3, FLUX.1, Chroma, FLUX.2, Qwen-Image, Krea 2, Z-Image, Wan, LTX-Video: diffusers folders": (
         STRAIGHT, STRAIGHT, STRAIGHT, STRAIGHT_FILES, STRAIGHT_FILES,
     ),
     "the same: an original-format .safetensors file, with such a folder beside it": (
@@ -112,6 +113,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "whole checkpoints of SD3 and LTX-Video; an original-format file in plain fp8": (FORMS,) * 5,
     "an original-format file, with standalone files of the autoencoder and text encoders, as in ComfyUI": (PARTS,) * 5,
+    "Wan image to video, 2.1 I2V 14B and 2.2 I2V A14B: diffusers folders": (
+        STRAIGHT, STRAIGHT, STRAIGHT, I2V_FILES, I2V_FILES,
+    ),
     "Wan 2.2 A14B: an original-format file for each of its two denoisers": (
         EXPERTS, EXPERTS, EXPERTS,
         "tests/tasks/weights/test_convert_flow.py::test_two_denoiser_files_become_one_folder",
@@ -150,7 +154,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{RECIPES}::test_recipe_trains", f"{RECIPES}::test_recipe_is_benchmarked",
         f"{RECIPES}::test_recipe_trains_in_two_processes", f"{RECIPES}::test_recipe_trains_in_two_processes",
     ),
-    "flux-80gb, chroma-80gb, qwen-image-80gb, z-image-80gb": (
+    "flux-80gb, chroma-80gb, qwen-image-80gb, krea2-80gb, z-image-80gb": (
         SHIPPED,
         "tests/tasks/test_translate.py::test_wrong_translate_command_prints_usage",
         f"{RECIPES}::test_recipe_trains", f"{RECIPES}::test_recipe_is_benchmarked",
@@ -214,8 +218,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "SD 3, Flux, where model.family is sd": (f"{SINGLE}::test_other_kinds_are_refused",),
     "a folder of another family": (f"{REFUSED}::test_folder_of_another_kind_is_refused",),
-    'a distilled model (Z-Image Turbo, FLUX.1 schnell, Klein without "base") that the recipe does not request': (
+    'a distilled model (Krea 2 or Z-Image Turbo, schnell, Klein without "base") that the recipe does not request': (
         f"{REFUSED}::test_distilled_model_is_refused_unless_requested",
+    ),
+    "a text-to-video model of Wan where an image-to-video model is expected, and the reverse": (
+        "tests/families/test_wan_i2v.py::test_parts_of_other_models_are_refused",
     ),
     "a quantized file with separate scales (scaled_fp8)": (
         "tests/weights/single_file/test_original.py::test_unreadable_checkpoints_are_refused_with_the_reason",

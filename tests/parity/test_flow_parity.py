@@ -33,6 +33,7 @@ OWN: dict[str, dict[str, Any]] = {
     "chroma": {},
     "z_image": {},
     "qwen_image": {},
+    "krea2": {},
     "flux2_klein": {},
     "wan": {},
     "ltx": {},

@@ -122,6 +122,20 @@ def test_summary_states_lowest_held_out_loss_between_start_and_end(folder: RunFo
     assert "held-out loss 0.6500 at step 0, 0.5000 at step 4, lowest 0.4000 at step 2" in summarize_run(folder)
 
 
+def test_summary_states_drift_and_the_leak_of_each_checkpoint(folder: RunFolder) -> None:
+    made_up_run(folder, 60)
+    for step, leak in ((20, 0.9), (40, 0.25)):
+        numbers = {"drift/class": 0.1, "drift/class_at/499": 0.2, "drift/leak": leak, "drift/leak_shadow": leak / 2}
+        durable.append_line(folder.metrics, {"step": step} | numbers)
+    for name in ("step-00000010", "step-00000030", "step-00000060"):
+        (folder.checkpoints / name).mkdir()
+    (folder.exports / "step-00000060-ema").mkdir()
+    text = "\n".join(summarize_run(folder))
+    assert "drift         class 0.1000, leak 0.2500 at step 40" in text
+    assert "checkpoints/step-00000010, step-00000030 (leak 0.90), step-00000060 (leak 0.25)" in text
+    assert "exports/step-00000060-ema (leak 0.12)" in text
+
+
 def test_reading_a_report_module_does_not_import_matplotlib() -> None:
     code = "import sys, mezzotint.reports.run_report; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -34,6 +34,7 @@ class Encoder:
     captions: list[str] = field(default_factory=list)
     spoil: Callable[[Tensor], Tensor] = lambda moments: moments
     layer_streamer: None = None
+    animates = False
     largest: int = 0
     """Images or captions of a batch, at most."""
 

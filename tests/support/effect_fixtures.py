@@ -136,14 +136,14 @@ def copies(tensors: Any) -> dict[str, Tensor]:
 
 @pytest.fixture
 def prepare(shared_world: Any) -> Iterator[Callable[..., Prepared]]:
-    """`prepare(optim__lr=1e-3, …)`: a run before its first step; over cached latents and text unless a row says
-    otherwise, because encoders cost time."""
+    """`prepare(optim__lr=1e-3, …)`: a run before its first step, also with options of the command; over cached latents
+    and text unless a row says otherwise, because encoders cost time."""
     with ExitStack() as stack:
 
-        def make(**settings: Any) -> Prepared:
+        def make(*options: str, **settings: Any) -> Prepared:
             name = f"ready-{len(list(shared_world.root.glob('*.yaml')))}"
             words = shared_world.words(name, **{"data__cache__latents": True, "data__cache__text": True} | settings)
-            reading = parse(words, "train")
+            reading = parse([*words, *options], "train")
             recipe = resolve_paths(reading)
             runtime = open_runtime(recipe.run, Launch())
             folder = RunFolder(folder_of(reading, recipe)).open()

@@ -36,6 +36,12 @@ MISTRAL_24B: dict[str, Any] = {
     "model_type": "mistral", "hidden_size": 5120, "intermediate_size": 32768, "num_hidden_layers": 40,
     "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 131072,
 }  # fmt: skip
+QWEN3_VL_4B: dict[str, Any] = QWEN3_4B | {
+    "model_type": "qwen3_vl_text", "max_position_embeddings": 262144,
+    "rope_parameters": {
+        "mrope_section": [24, 20, 20], "mrope_interleaved": True, "rope_theta": 5000000.0, "rope_type": "default",
+    },
+}  # fmt: skip
 QWEN25_7B: dict[str, Any] = {
     "model_type": "qwen2_5_vl_text", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
     "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064,
@@ -140,6 +146,21 @@ FULL: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             "vae": {"base_dim": 96, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2},
         },
     ),
+    "krea2": (
+        "krea2",
+        {
+            "model_index.json": {"text_encoder_select_layers": None},
+            "transformer": {
+                "num_layers": 28, "attention_head_dim": 128, "num_attention_heads": 48, "num_key_value_heads": 12,
+                "intermediate_size": 16384, "timestep_embed_dim": 256, "text_hidden_dim": 2560,
+                "num_text_layers": 12, "text_num_attention_heads": 20, "text_num_key_value_heads": 20,
+                "text_intermediate_size": 6912, "num_layerwise_text_blocks": 2, "num_refiner_text_blocks": 2,
+                "axes_dims_rope": [32, 48, 48],
+            },
+            "text_encoder": {"text_config": QWEN3_VL_4B},
+            "vae": {"base_dim": 96, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2},
+        },
+    ),
     "z-image": (
         "z-image",
         {
@@ -151,7 +172,7 @@ FULL: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         },
     ),
 }  # fmt: skip
-"""By name, the family and what differs from its tiny model, by folder."""
+"""By name, the family and what differs from its tiny model, by folder or file."""
 
 
 def full_size(name: str, place: Path) -> Path:
@@ -159,7 +180,7 @@ def full_size(name: str, place: Path) -> Path:
     family, configs = FULL[name]
     shutil.copytree(shipped_folder(f"tiny-{family}"), place)
     for folder, values in configs.items():
-        edit(place / folder / "config.json", **values)
+        edit(place / folder if folder.endswith(".json") else place / folder / "config.json", **values)
     if "text_config" in configs.get("text_encoder", {}):  # the tokenizer of another encoder, with its chat template
         (place / "tokenizer" / "chat_template.jinja").unlink(missing_ok=True)
     return place
@@ -252,5 +273,45 @@ def tiny_flux2_dev(klein: Path, place: Path) -> Path:
         index, _class_name="Flux2Pipeline",
         text_encoder=["transformers", "Mistral3ForConditionalGeneration"],
         tokenizer=["transformers", "PreTrainedTokenizerFast"],
+    )  # fmt: skip
+    return place
+
+
+def tiny_i2v(records: Path, place: Path, *, second: bool = False) -> Path:
+    """A random model as Wan 2.1 I2V is, with an image encoder, or with a `second` denoiser as Wan 2.2 I2V A14B is, from
+    σ = .9 on. records: the folder of a tiny Wan 2.1 T2V, of which all else is."""
+    from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
+    from transformers.models.clip.configuration_clip import CLIPVisionConfig
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+    from transformers.models.clip.modeling_clip import CLIPVisionModel
+
+    shutil.copytree(records, place, ignore=shutil.ignore_patterns("transformer"))
+    config = json.loads((records / "transformer" / "config.json").read_text())
+    known = {key: value for key, value in config.items() if not key.startswith("_")}
+    known |= {"in_channels": 36} | ({} if second else {"image_dim": 8, "added_kv_proj_dim": 16})
+    torch.manual_seed(36)
+    for name in ("transformer", "transformer_2")[: 1 + second]:
+        WanTransformer3DModel(**known).save_pretrained(place / name)
+    edit(place / "model_index.json", _class_name="WanImageToVideoPipeline")
+    if second:
+        edit(
+            place / "model_index.json", transformer_2=["diffusers", "WanTransformer3DModel"], boundary_ratio=0.9,
+            image_encoder=[None, None], image_processor=[None, None],
+        )  # fmt: skip
+        return place
+    sides = {"image_size": 16, "patch_size": 8}
+    vision = CLIPVisionModel(
+        CLIPVisionConfig(hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, **sides)
+    )
+    with torch.no_grad():
+        for parameter in vision.parameters():
+            parameter.normal_(std=0.3)
+    vision.save_pretrained(place / "image_encoder")
+    side = sides["image_size"]
+    processor = CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
+    processor.save_pretrained(place / "image_processor")
+    edit(
+        place / "model_index.json", image_encoder=["transformers", "CLIPVisionModel"],
+        image_processor=["transformers", "CLIPImageProcessor"],
     )  # fmt: skip
     return place

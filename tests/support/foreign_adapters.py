@@ -13,7 +13,10 @@ from mezzotint.cli import main
 DATA = Path(__file__).parents[1] / "parity" / "data"
 MODELS = {
     "sd": DATA / "diffusers" / "tiny_sd",
-    **{name: DATA / "flow" / name / "model" for name in ("flux", "chroma", "sd3", "wan", "qwen_image", "z_image")},
+    **{
+        name: DATA / "flow" / name / "model"
+        for name in ("flux", "chroma", "sd3", "wan", "qwen_image", "krea2", "z_image")
+    },
     "flux2": DATA / "flow" / "flux2_klein" / "model",
 }
 """Small complete models in diffusers' layout; that of SDXL is a fixture."""

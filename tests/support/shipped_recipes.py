@@ -10,7 +10,8 @@ import pytest
 
 from mezzotint.settings.reading.read import read, shipped_recipes
 from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of
+from mezzotint.tasks.check.memory import Memory, memory_of
+from mezzotint.tasks.check.meta_model import MetaModel
 
 TINY = ("model.weights=random", "run.precision=fp32", "run.device=cpu", "data.cache.path=cache")
 SDXL = (*TINY, "model.path=tiny-sdxl", "data.path=shapes")
@@ -26,13 +27,14 @@ STRAIGHT = {
     "sd35-lora-24gb": ("tiny-sd3", "sd35-medium"), "flux-lora-24gb": ("tiny-flux", "flux-dev"),
     "chroma-lora-24gb": ("tiny-chroma", "chroma"), "klein-lora-24gb": ("tiny-flux2", "klein-4b"),
     "qwen-image-lora-24gb": ("tiny-qwen-image", "qwen-image"), "z-image-lora-24gb": ("tiny-z-image", "z-image"),
+    "krea2-lora-24gb": ("tiny-krea2", "krea2"),
     "wan-lora-24gb": ("tiny-wan", "wan-1.3b"), "ltx-lora-24gb": ("tiny-ltx", "ltx-2b"),
     "flux2-dev-lora-24gb": ("tiny-flux2", "flux2-dev"), "z-image-turbo-lora-24gb": ("tiny-z-image", "z-image"),
 }  # fmt: skip
 WHOLE = {
     "sd35-80gb": "sd35-lora-24gb", "flux-80gb": "flux-lora-24gb", "chroma-80gb": "chroma-lora-24gb",
     "klein-80gb": "klein-lora-24gb", "qwen-image-80gb": "qwen-image-lora-24gb", "z-image-80gb": "z-image-lora-24gb",
-    "wan-80gb": "wan-lora-24gb", "ltx-80gb": "ltx-lora-24gb",
+    "krea2-80gb": "krea2-lora-24gb", "wan-80gb": "wan-lora-24gb", "ltx-80gb": "ltx-lora-24gb",
 }  # fmt: skip
 """Recipes of whole models, with that of an adapter of the same."""
 STRAIGHT |= {name: STRAIGHT[adapter] for name, adapter in WHOLE.items()}

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from mezzotint.cli import main
-from mezzotint.tasks.check.memory import Activations, MetaModel
+from mezzotint.tasks.check.meta_model import Activations, MetaModel
 from support.forked import run_two
 
 CAPTIONS = ("a red field", "a green field", "a blue field", "a grey field")

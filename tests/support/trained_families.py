@@ -13,7 +13,8 @@ OWN: dict[str, dict[str, Any]] = {"sd3": {"model__sd3__t5_tokens": 16}, "flux": 
 DISTILLED = {
     "z-image": {"model__z_image__distilled": True, "model__z_image__text_tokens": 48},
     "qwen-image": {"model__qwen_image__text_tokens": 48}, "flux2": {"model__flux2__text_tokens": 48},
-    "chroma": {"model__chroma__text_tokens": 16}, "wan": {"model__wan__text_tokens": 16},
+    "chroma": {"model__chroma__text_tokens": 16}, "krea2": {"model__krea2__text_tokens": 16},
+    "wan": {"model__wan__text_tokens": 16},
     "ltx": {"model__ltx__text_tokens": 16},
 }  # fmt: skip
 CACHED = {
@@ -23,8 +24,10 @@ CACHED = {
 }  # fmt: skip
 
 
-CLIPS = {"wan": 5, "ltx": 9}
-"""Video families, and how many frames are trained."""
+ANIMATING = ("wan-i2v", "wan-i2v-a14b")
+"""Image-to-video models of `wan`."""
+CLIPS = {"wan": 5, "ltx": 9, **dict.fromkeys(ANIMATING, 5)}
+"""Video models, and how many frames are trained."""
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,8 @@ def clip_settings(name: str, clips: Path) -> dict[str, Any]:
 
 
 def settings_of(name: str) -> dict[str, Any]:
+    """Settings of a run of a family, or of one of `ANIMATING` without its model."""
+    name = "wan" if name in ANIMATING else name
     folder = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
     own = OWN.get(name, {}) | DISTILLED.get(name, {})
     return {"model__family": name, "model__path": folder, "model__weights": "files"} | CACHED | own

@@ -251,7 +251,7 @@ def test_journeys_are_listed_and_selected_by_name(capsys: pytest.CaptureFixture[
 
 
 def test_every_family_and_every_dialect_has_a_journey() -> None:
-    since = {"ai-toolkit", "kohya", "musubi", "chroma"}  # the earlier commit does not have them
+    since = {"ai-toolkit", "kohya", "musubi", "chroma", "krea2"}  # the earlier commit does not have them
     dialects = set(registry.names("dialects")) - since
     names = {journey.name for journey in compared_journeys.journeys([])}
     assert {spec.name for spec in specs()} - {"sd"} - since <= names

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import supply
-from mezzotint.assets import ASSETS
+from mezzotint.assets import ASSETS, LOSS_WEIGHTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,5 +73,6 @@ def test_everything_shipped_has_a_licence() -> None:
     kinds = ("models", "data", "tokenizers")
     places = [ASSETS, *(ASSETS / kind for kind in kinds)]
     names = {path.name for place in places for path in place.iterdir() if path.is_dir()}
+    names |= {path.name for path in LOSS_WEIGHTS.iterdir()}
     missing = {name for name in names if not re.search(rf"\b{re.escape(name)}`", page)}
-    assert missing <= {*kinds, "recipes", "__pycache__"}
+    assert missing <= {*kinds, "recipes", "loss_weights", "__pycache__"}

@@ -4,11 +4,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.optimization import get_inverse_sqrt_schedule, get_wsd_schedule
 
 from mezzotint.settings.sections.optim import ScheduleSettings
 from mezzotint.training.lr import factor
+from support.contradictions import contradiction
 
 DECAYING = ("linear", "cosine", "restarts", "polynomial")
 
@@ -59,6 +62,30 @@ def test_piecewise_keeps_each_factor_from_its_step() -> None:
     assert curve(range(8), kind="piecewise", points=points) == [1, 1, 1, 0.5, 0.5, 0.5, 2, 2]
     warm = curve(range(8), kind="piecewise", points=points, warmup_steps=4)
     assert warm == pytest.approx([0, 0.25, 0.5, 0.375, 0.5, 0.5, 2, 2])
+
+
+def test_schedules_of_transformers() -> None:
+    weights = [torch.nn.Parameter(torch.zeros(1))]
+    wsd = get_wsd_schedule(torch.optim.SGD(weights, lr=1.0), 10, 30, num_training_steps=100, min_lr_ratio=0.1)
+    inverse = get_inverse_sqrt_schedule(torch.optim.SGD(weights, lr=1.0), 10, timescale=25)
+    ours = {
+        wsd: curve(range(100), kind="cosine", warmup_steps=10, cooldown_steps=30, floor=0.1, warmup_from=0.1),
+        inverse: curve(range(100), kind="inverse-sqrt", warmup_steps=10, timescale_steps=25),
+    }
+    for theirs, expected in ours.items():
+        assert [theirs.lr_lambdas[0](step) for step in range(100)] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "constant", "cooldown_ratio": 0.1}, "is for the kinds linear"),
+        ({"kind": "cosine", "cooldown_ratio": 0.1, "cooldown_steps": 5}, "both set the decay"),
+        ({"kind": "cosine", "timescale_steps": 5}, "is for the kind inverse-sqrt"),
+    ],
+)
+def test_settings_of_other_kinds_are_refused(fields: dict[str, Any], message: str) -> None:
+    assert message in contradiction(*(f"optim.schedule.{name}={value}" for name, value in fields.items()))
 
 
 def test_run_shorter_than_warmup_only_rises() -> None:

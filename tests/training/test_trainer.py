@@ -240,6 +240,8 @@ EVERYDREAM: dict[str, Any] = {
     ("precision", "sections"),
     [
         ("fp32", {}),
+        ("fp32", {"optim": {"optimizer": {"kind": "schedule-free-adamw", "warmup_steps": 9}}}),
+        ("bf16", {"optim": {"stochastic_rounding": True}, "run": {"weight_dtype": "pure"}}),
         *(pytest.param(small, {}, marks=pytest.mark.slow) for small in ("bf16", "fp16")),
         *(pytest.param(precision, EVERYDREAM, marks=pytest.mark.slow) for precision in ("fp32", "bf16", "fp16")),
     ],
@@ -262,7 +264,7 @@ def test_step_causes_no_device_sync(precision: str, sections: dict[str, Any]) ->
     assert trainer.train_step(step).numbers.is_meta
 
 
-ASKED_OF_MASKS = {"chroma", "flux2", "latte", "qwen-image", "wan", "z-image"}
+ASKED_OF_MASKS = {"chroma", "flux2", "krea2", "latte", "qwen-image", "wan", "z-image"}
 """Families whose text encoder gets a mask: transformers checks on the host whether it is all ones."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -77,7 +79,7 @@ def test_ema_follows_masters_and_swaps_in_and_out(device: str) -> None:
         apply(update)
         expected = {name: 0.9 * e + 0.1 * update.masters[name] for name, e in expected.items()}
     raw = {name: p.detach().clone() for name, p in trained.items()}
-    with update.swap_in_ema():
+    with update.swap_in(update.ema.weights):
         for name, p in trained.items():
             torch.testing.assert_close(p.detach(), expected[name], rtol=1e-5, atol=1e-6)
     assert all(torch.equal(raw[name], p) for name, p in trained.items())
@@ -158,3 +160,70 @@ def test_patterns_of_a_part_match_only_that_part() -> None:
         built("*.bias", "denoiser/*.bias")
     with pytest.raises(RecipeError, match=r"optim.optimizer.no_decay: 'text_encoder"):
         built("text_encoder/*.bias", "*.bias")
+
+
+def rounded(kind: str, *, on: bool = True, seed: int = 0) -> tuple[Parameters, Update]:
+    trained = parameters(dtype=torch.bfloat16)
+    settings = OptimSettings(optimizer={"kind": kind}, clip={"norm": None}, stochastic_rounding=on)
+    return trained, Update(trained, settings, separate_masters=False, seed=seed)
+
+
+def stepped(kind: str, seeds: range, *, resumed: Update | None = None, **how: Any) -> Update:
+    """After a step for each seed, which is the step's number, too."""
+    trained, update = rounded(kind, **how)
+    if resumed is not None:
+        update.load(kept(resumed))
+    for number in seeds:
+        give_gradients(trained, number)
+        one, rates = torch.ones(()), {group.name: 1e-3 for group in update.groups}
+        update.apply(
+            loss_scale=one, norms=one[None], found_inf=0 * one, lr=rates, update_ema=False, step=number
+        )  # fmt: skip
+    return update
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lion", "adafactor", "schedule-free-adamw"])
+def test_stochastic_rounding_keeps_state_in_float32_and_resumes_bit_exactly(kind: str) -> None:
+    whole = stepped(kind, range(6))
+    assert {t.dtype for n, t in whole.tensors().items() if n.startswith("w/")} == {torch.bfloat16}
+    states = {n: t for n, t in whole.tensors().items() if n.startswith("opt.") and t.ndim}
+    assert {t.dtype for t in states.values()} == {torch.float32}
+    scalars = sum(t.nbytes for n, t in whole.tensors().items() if n.startswith("opt.") and not t.ndim)
+    assert whole.state_bytes() == sum(t.nbytes for t in states.values()) + scalars - whole.applied.nbytes
+    resumed = stepped(kind, range(3, 6), resumed=stepped(kind, range(3)))
+    assert same(resumed.tensors(), whole.tensors())
+    other_seed, off = stepped(kind, range(6), seed=1), stepped(kind, range(6), on=False)
+    for other in (other_seed, off):
+        assert not all(torch.equal(weight, whole.masters[name]) for name, weight in other.masters.items())
+
+
+def test_updates_below_the_last_bit_count_on_average() -> None:
+    """A hundred steps of 1/32 of the last bit of 1.0: weights that are rounded to the nearest never move."""
+    ends = {}
+    for on in (False, True):
+        trained = {"denoiser/a": torch.nn.Parameter(torch.ones(2000, dtype=torch.bfloat16))}
+        settings = OptimSettings(
+            optimizer={"kind": "lion", "weight_decay": 0.0}, clip={"norm": None}, stochastic_rounding=on
+        )
+        update = Update(trained, settings, separate_masters=False)
+        one = torch.ones(())
+        for number in range(100):
+            trained["denoiser/a"].grad = -torch.ones(2000, dtype=torch.bfloat16)
+            update.apply(
+                loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 2.0**-12}, update_ema=False,
+                step=number,
+            )  # fmt: skip
+        ends[on] = trained["denoiser/a"].detach().float()
+    assert bool((ends[False] == 1.0).all())
+    assert float(ends[True].mean()) - 1.0 == pytest.approx(100 * 2.0**-12, rel=0.05)
+
+
+def test_factors_of_rates_make_groups_of_their_own() -> None:
+    trained = three()
+    factors = {"denoiser/a.bias": 16.0}
+    update = Update(trained, OptimSettings(), separate_masters=False, rate_factors=factors)
+    assert [(group.name, group.rate_key, group.rate_factor, group.names) for group in update.groups] == [
+        ("denoiser", "denoiser", 1.0, ["denoiser/a.weight"]),
+        ("denoiser.x16", "denoiser", 16.0, ["denoiser/a.bias"]),
+        ("text_encoder", "text_encoder", 1.0, ["text_encoder/b.weight"]),
+    ]

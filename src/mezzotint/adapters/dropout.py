@@ -1,4 +1,4 @@
-"""Dropout before adapters, drawn by address: a function of only the sample, the step and the layer."""
+"""Dropout of adapters, drawn by address: a function of only the sample, the step and the layer."""
 
 from __future__ import annotations
 
@@ -47,3 +47,30 @@ class AddressedDropout(nn.Module):
         assert len(x) % len(keys) == 0, (x.shape, keys.shape)
         drawn = noise.uniform(keys ^ self._layer_key, (x.numel() // len(keys),))
         return torch.where(drawn.reshape(x.shape) >= self.chance, x * (1.0 / (1.0 - self.chance)), 0.0)
+
+
+class AddressedMask:
+    """A forward hook that sets parts of a layer's output to 0 for some samples: its channels, or all of it.
+
+    chance: that a part is 0; the others are multiplied by factor. by_channel: whether each channel is drawn, of the
+    last axis, or of axis 1 of a convolution; otherwise the whole output of a sample. name: part of the address. The
+    output's first axis is (B · n), the rows of a sample contiguous.
+    """
+
+    def __init__(self, chance: float, factor: float, name: str, addresses: DropoutDraws, *, by_channel: bool) -> None:
+        self.chance, self.factor, self._by_channel = chance, factor, by_channel
+        self._key = draws.text_key(name) - (1 << 63)
+        self._draws = addresses
+
+    def __call__(self, layer: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        """See torch's forward hooks."""
+        keys = self._draws.keys
+        if keys is None or not len(keys):
+            return output
+        assert len(output) % len(keys) == 0, (output.shape, keys.shape)
+        axis = 1 if isinstance(layer, nn.Conv2d) else output.ndim - 1
+        channels = output.shape[axis] if self._by_channel else 1
+        stays = noise.uniform(keys ^ self._key, (channels,)) >= self.chance
+        shape = [len(output), *(channels if other == axis else 1 for other in range(1, output.ndim))]
+        mask = stays.to(output.dtype).mul_(self.factor).repeat_interleave(len(output) // len(keys), dim=0)
+        return output * mask.view(shape)

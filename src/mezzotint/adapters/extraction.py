@@ -88,12 +88,12 @@ def resize_adapter(
 ) -> tuple[Adapter, list[Remainder]]:
     """The adapter with another rank, as a LoRA, and the error for each layer.
 
-    weights: of the base, needed for DoRA layers; for others only shapes are used.
+    weights: of the base, needed for DoRA and OFT layers; for others only shapes are used.
     """
     modules: dict[LayerName, AdapterModule] = {}
     remainders = []
     for layer, module in adapter.modules.items():
-        if module.is_dora:
+        if module.needs_weight:
             difference = module.merge_into(weights[layer]) - weights[layer].float()
         else:
             difference = module.difference(shapes[layer])

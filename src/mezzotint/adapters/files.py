@@ -45,6 +45,7 @@ _LEAVES: dict[str, str] = {
        for name in ("lora", "lora_linear_layer") for ours in ("down", "up")},
     **{f"lora_{letter}{adapter}.weight": f"lora_{ours}.weight"
        for letter, ours in (("A", "down"), ("B", "up")) for adapter in ("", ".default")},
+    "oft_R.default.weight": "oft_R.weight",
     **{f"lora_magnitude_vector{ending}": MAGNITUDE for ending in ("", ".weight", ".default", ".default.weight")},
 }  # fmt: skip
 """Our name of a tensor by the suffix of its name in a file."""
@@ -324,6 +325,7 @@ _NEEDED: dict[Kind, tuple[tuple[str, ...], ...]] = {
     "lokr": (
         ("lokr_w1", "lokr_w1_a"), ("lokr_w1", "lokr_w1_b"), ("lokr_w2", "lokr_w2_a"), ("lokr_w2", "lokr_w2_b"),
     ),
+    "oft": (("oft_R.weight",),),
 }  # fmt: skip
 """A module of the kind has one tensor of each group."""
 
@@ -394,7 +396,9 @@ def _restore_alpha(module: AdapterModule, alpha: float | None) -> AdapterModule:
 def _notes(
     modules: Mapping[LayerName, AdapterModule], tensors: Mapping[str, Tensor], settings: Mapping[str, Any]
 ) -> Iterable[str]:
-    without = sum(m.alpha is None and not {"lokr_w1", "lokr_w2"} <= m.tensors.keys() for m in modules.values())
+    without = sum(
+        m.alpha is None and m.kind != "oft" and not {"lokr_w1", "lokr_w2"} <= m.tensors.keys() for m in modules.values()
+    )
     if without and not settings:
         strength = (
             "; if it was trained with another alpha, its strength is alpha / rank" if without == len(modules) else ""

@@ -29,6 +29,8 @@ def split(module: AdapterModule, rows: Sequence[int]) -> list[AdapterModule | No
     spans = [(end - size, end) for end, size in zip(ends, rows, strict=True)]
     if module.kind == "lokr":
         return [_select_rows(module, span) for span in spans]
+    if module.kind == "oft":  # rotates the inputs, which all parts share
+        return [module] * len(rows)
     parts = [replace(module, tensors=_slice_rows(module.tensors, *span)) for span in spans]
     if module.kind != "lora":
         return list(parts)

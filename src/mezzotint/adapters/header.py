@@ -13,7 +13,7 @@ from mezzotint.weights.single_file.modelspec import Description
 
 BASE = "mezzotint.base"
 """Entry with the fingerprints of the base model's parts, as JSON."""
-_MODULES = {"loha": "lycoris.kohya", "lokr": "lycoris.kohya"}
+_MODULES = {"loha": "lycoris.kohya", "lokr": "lycoris.kohya", "oft": "peft.oft"}
 _VERSIONS = {
     "stable-diffusion-v1": "sd_v1",
     "stable-diffusion-v2-512": "sd_v2",

@@ -61,8 +61,8 @@ def merge_into(network: nn.Module, component: str, adapters: Weighted) -> None:
 def join_loras(adapters: Weighted) -> Adapter:
     """One LoRA exactly equal to several with their strengths; its rank is the sum of theirs.
 
-    Raises WeightsError E1436 for adapters that cannot be concatenated: DoRA, LoHa, LoKr, convolutions with three
-    factors.
+    Raises WeightsError E1436 for adapters that cannot be concatenated: DoRA, LoHa, LoKr, OFT, convolutions with
+    three factors.
     """
     layers: dict[LayerName, list[tuple[AdapterModule, float]]] = {}
     for adapter, strength in adapters:
@@ -88,12 +88,13 @@ def _concatenate(parts: Sequence[tuple[AdapterModule, float]]) -> AdapterModule:
 def scale_adapter(adapter: Adapter, strength: float) -> Adapter:
     """The adapter multiplied by a strength; exact for LoRA, LoHa and LoKr.
 
-    Raises WeightsError E1436 for a DoRA, whose change is not proportional to its factors.
+    Raises WeightsError E1436 for a DoRA or an OFT, whose change is not proportional to its factors.
     """
     modules = {}
     for layer, module in adapter.modules.items():
-        if module.is_dora:
-            raise WeightsError(f"{layer} is a DoRA, whose strength cannot be written into its file", code="E1436")
+        if module.needs_weight:
+            kind = "a DoRA" if module.is_dora else "an OFT"
+            raise WeightsError(f"{layer} is {kind}, whose strength cannot be written into its file", code="E1436")
         if {"lokr_w1", "lokr_w2"} <= module.tensors.keys():  # programs ignore the alpha of such a module
             tensors = {**module.tensors, "lokr_w1": module.tensors["lokr_w1"] * strength}
             modules[layer] = replace(module, tensors=tensors)

@@ -1,8 +1,8 @@
-"""How an adapter changes a layer's weight: LoRA, DoRA, LoHa and LoKr as formulas of the tensors in a file.
+"""How an adapter changes a layer's weight: LoRA, DoRA, LoHa, LoKr and OFT as formulas of the tensors in a file.
 
 Tensors have the names of kohya's and LyCORIS' files, which exist for all kinds; diffusers' names are converted to them.
 LoRA: Hu et al., arXiv 2106.09685. rsLoRA: Kalajdzievski, arXiv 2312.03732. DoRA: Liu et al., arXiv 2402.09353. LoHa and
-LoKr: Yeh et al., arXiv 2309.14859.
+LoKr: Yeh et al., arXiv 2309.14859. OFT: Qiu et al., arXiv 2306.07280, as peft computes it (arXiv 2506.19847).
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from torch import Tensor
 
 from mezzotint.errors import WeightsError
 
-Kind = Literal["lora", "loha", "lokr"]
+Kind = Literal["lora", "loha", "lokr", "oft"]
 
 LEAVES: dict[Kind, tuple[str, ...]] = {
     "lora": ("lora_down.weight", "lora_up.weight", "lora_mid.weight"),
     "loha": ("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b", "hada_t1", "hada_t2"),
     "lokr": ("lokr_w1", "lokr_w1_a", "lokr_w1_b", "lokr_w2", "lokr_w2_a", "lokr_w2_b", "lokr_t2"),
+    "oft": ("oft_R.weight",),
 }
 """The tensors of each kind; a module need not have all of them."""
 MAGNITUDE = "dora_scale"
@@ -47,7 +48,7 @@ class AdapterModule:
 
     @cached_property
     def rank(self) -> int:
-        """The inner dimension; 1 for a LoKr with two full factors, which has none."""
+        """The inner dimension; 1 for a LoKr with two full factors, which has none; of an OFT the size of its blocks."""
         match self.kind:
             case "lora":
                 return self.tensors["lora_down.weight"].shape[0]
@@ -55,6 +56,8 @@ class AdapterModule:
                 return self.tensors["hada_w1_b"].shape[0]
             case "lokr":
                 return next((t.shape[0] for name, t in self.tensors.items() if name in ("lokr_w1_b", "lokr_w2_b")), 1)
+            case "oft":
+                return (1 + math.isqrt(1 + 8 * self.tensors["oft_R.weight"].shape[1])) // 2
 
     @property
     def scale(self) -> float:
@@ -77,6 +80,11 @@ class AdapterModule:
         return MAGNITUDE in self.tensors
 
     @property
+    def needs_weight(self) -> bool:
+        """Whether the change depends on the weight, of a DoRA and an OFT."""
+        return self.is_dora or self.kind == "oft"
+
+    @property
     def parameters(self) -> int:
         """The number of parameters."""
         return sum(tensor.numel() for tensor in self.tensors.values())
@@ -87,6 +95,9 @@ class AdapterModule:
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Whether it fits a weight of this shape; a pointwise convolution is equivalent to a matrix."""
+        if self.kind == "oft":
+            blocks, numbers = self.tensors["oft_R.weight"].shape
+            return (blocks * self.rank, self.rank * (self.rank - 1)) == (math.prod(shape[1:]), 2 * numbers)
         try:
             change = self._product_on_meta(shape)
         except (RuntimeError, KeyError, IndexError, ValueError):
@@ -96,7 +107,7 @@ class AdapterModule:
     def difference(self, shape: tuple[int, ...]) -> Tensor:
         """scale · product of the factors, float32, in the weight's shape (out, in) or (out, in, k, k).
 
-        For a DoRA the change before the rows are rescaled.
+        For a DoRA the change before the rows are rescaled. Not for an OFT.
         """
         product = _product(self.kind, {n: t.float() for n, t in self.tensors.items()}, shape)
         return self.scale * product[slice(*(self.rows or (None,)))].reshape(shape)
@@ -108,6 +119,8 @@ class AdapterModule:
         too, as in ComfyUI and LyCORIS.
         """
         base = weight.float()
+        if self.kind == "oft":
+            return base + strength * (_rotate_inputs(base, self.tensors["oft_R.weight"].float()) - base)
         change = self.difference(tuple(weight.shape))
         if self.is_dora:
             merged = base + change
@@ -120,6 +133,22 @@ class AdapterModule:
         if self.is_dora and _axis(tensors[MAGNITUDE], shape) is None:
             raise ValueError("magnitudes of another number of rows")
         return tuple(product.shape)
+
+
+def _rotate_inputs(weight: Tensor, upper: Tensor) -> Tensor:
+    """W · blockdiag(R)ᵀ with R = I + 2Q + 2Q² + 2Q³ + Q⁴, peft's series of the Cayley transform of a skew matrix Q.
+
+    upper: (blocks, b (b − 1) / 2), the numbers above the diagonal of each Q, by row.
+    """
+    size = (1 + math.isqrt(1 + 8 * upper.shape[1])) // 2
+    skew = upper.new_zeros(len(upper), size, size)
+    rows, columns = torch.triu_indices(size, size, 1)
+    skew[:, rows, columns] = upper
+    skew = skew - skew.transpose(1, 2)
+    square = skew @ skew
+    cube = square @ skew
+    rotation = torch.eye(size, device=upper.device) + 2 * (skew + square + cube) + cube @ skew
+    return torch.einsum("orc,rkc->ork", weight.reshape(len(weight), -1, size), rotation).reshape(weight.shape)
 
 
 def require_finite(layer: object, change: Tensor) -> None:
@@ -169,6 +198,8 @@ def _product(kind: Kind, tensors: Mapping[str, Tensor], shape: tuple[int, ...]) 
             return _pair(tensors, "1", shape) * _pair(tensors, "2", shape)
         case "lokr":
             return _kronecker(tensors, shape)
+        case "oft":
+            raise ValueError("an OFT has no product, it rotates a weight")
 
 
 def _low_rank(tensors: Mapping[str, Tensor]) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,15 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint import draws
-from mezzotint.adapters.dropout import AddressedDropout, DropoutDraws
+from mezzotint.adapters.dropout import AddressedDropout, AddressedMask, DropoutDraws
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule, Kind, row_lengths
 from mezzotint.diffusion import noise
 from mezzotint.errors import WeightsError
+from mezzotint.settings.sections.adapter import AdapterSettings
 
 if TYPE_CHECKING:
     from peft import PeftConfig
 
-Method = Literal["lora", "rslora", "dora", "loha", "lokr"]
+Method = Literal["lora", "rslora", "dora", "loha", "lokr", "oft"]
 Init = Literal["kaiming", "gaussian"]
 Factors = Mapping[tuple[str, str], Tensor]
 """Adapter tensors by path and leaf."""
@@ -35,6 +37,7 @@ _LEAVES = {
     "lora_A": "lora_down.weight",
     "lora_B": "lora_up.weight",
     "lora_magnitude_vector": MAGNITUDE,
+    "oft_R": "oft_R.weight",
     **{
         leaf: leaf
         for leaf in (
@@ -53,7 +56,8 @@ FACTORS = tuple(leaf for leaf in ALL_LEAVES if leaf != MAGNITUDE)
 class AdapterShape:
     """The adapters to attach to the layers of one network.
 
-    layers: by path, as in files, in any order. rank: at least 1. alpha: strength times the rank; None is the rank.
+    layers: by path, as in files, in any order. rank: at least 1; of an OFT the size of its blocks, or the nearest
+    divisor of a layer's inputs. alpha: strength times the rank; None is the rank.
     ranks, alphas: exceptions for single layers, by path. factor: of a LoKr, how weights are split; −1 as evenly as
     possible. decompose_both: of a LoKr, whether the smaller factor is a product too if the rank is below half of its
     larger side. forms: of a LoHa or LoKr, layers whose tensors have given shapes, such as those of a file: by path, the
@@ -111,7 +115,9 @@ def attach(network: nn.Module, shape: AdapterShape) -> None:
     network.requires_grad_(False)
     existing = {name for name, _ in network.named_modules()}
     paths = [module_path(path, existing) for path in shape.layers]
-    inject_adapter_in_model(_config(shape, paths), network, _NAME)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Invalid `oft_block_size`")  # see AdapterShape
+        inject_adapter_in_model(_config(shape, paths), network, _NAME)
     if shape.method in ("loha", "lokr"):  # whose layers draw random numbers in training, even without dropout
         modules: dict[str, nn.Module] = dict(network.named_modules())
         for name, module in modules.items():
@@ -123,12 +129,20 @@ def attach(network: nn.Module, shape: AdapterShape) -> None:
         parameter.data = parameter.data.float()
 
 
-def set_dropout(network: nn.Module, chance: float, addresses: DropoutDraws) -> None:
-    """Adds dropout before the first factor of every adapter of a network. chance: in (0, 1)."""
+def set_dropout(network: nn.Module, settings: AdapterSettings, addresses: DropoutDraws) -> None:
+    """Adds the dropouts of the settings to every adapter of a network: before the first factor, of ranks between the
+    factors, of the result."""
     for name, module in list(network.named_modules()):
-        if name.endswith(".lora_dropout"):
-            path = _file_path(name.removesuffix(".lora_dropout"), network)
-            cast(nn.ModuleDict, module)[_NAME] = AddressedDropout(chance, path, addresses)
+        path, _, leaf = name.rpartition(".")
+        path = _file_path(path, network)
+        if leaf == "lora_dropout" and settings.dropout:
+            cast(nn.ModuleDict, module)[_NAME] = AddressedDropout(settings.dropout, path, addresses)
+        if leaf == "lora_A" and (chance := settings.rank_dropout):
+            mask = AddressedMask(chance, 1.0 / (1.0 - chance), f"{path} ranks", addresses, by_channel=True)
+            cast(nn.ModuleDict, module)[_NAME].register_forward_hook(mask)
+        if leaf == "lora_B" and settings.module_dropout:
+            mask = AddressedMask(settings.module_dropout, 1.0, f"{path} module", addresses, by_channel=False)
+            cast(nn.ModuleDict, module)[_NAME].register_forward_hook(mask)
 
 
 @contextmanager
@@ -159,7 +173,7 @@ def set_initial(network: nn.Module, component: str, seed: int, init: Init = "kai
     in peft and kohya); `gaussian`, deviation 1/rank (diffusers' scripts); the other factor is 0. LoHa and LoKr: normal
     with deviations 1 and 0.1, w2_a of a LoHa and w2 (or w2_b) of a LoKr 0, as in LyCORIS. w1_a of a LoKr has deviation
     1/√rank, which gives w1_a · w1_b the deviation 1 of a full w1. The magnitude of a DoRA is the norm of the weight's
-    rows.
+    rows. An OFT starts at 0, without a rotation.
     """
     layers = _base_layers(network)
     for path, leaf, parameter in adapter_parameters(network):
@@ -194,6 +208,8 @@ def shape_of(modules: Mapping[str, AdapterModule]) -> AdapterShape:
     ranks = {path: module.rank for path, module in modules.items()}
     alphas = {path: float(m.rank if m.alpha is None else m.alpha) for path, m in modules.items()}
     forms = {}
+    if method == "oft":
+        return AdapterShape(method, list(modules), max(ranks.values()))
     if method in ("loha", "lokr"):
         forms = {path: {leaf: tuple(t.shape) for leaf, t in m.tensors.items()} for path, m in modules.items()}
         # two full factors have scale 1, for any alpha in the file
@@ -226,6 +242,8 @@ def as_module(shape: AdapterShape, path: str, tensors: Mapping[str, Tensor]) -> 
     leaves = dict(tensors)
     rank = shape.ranks.get(path, shape.rank)
     alpha = float(shape.alphas.get(path, rank if shape.alpha is None else shape.alpha))
+    if shape.method == "oft":
+        return AdapterModule("oft", leaves)
     kind: Kind = "lora" if shape.method in ("lora", "rslora", "dora") else shape.method  # type: ignore[assignment]
     if MAGNITUDE in leaves:
         up = leaves["lora_up.weight"]
@@ -295,6 +313,8 @@ def _config(shape: AdapterShape, paths: Sequence[str]) -> PeftConfig:
             return peft.LoKrConfig(
                 alpha=alpha, decompose_factor=shape.factor, decompose_both=shape.decompose_both, **options
             )
+        case "oft":
+            return peft.OFTConfig(r=0, oft_block_size=shape.rank, target_modules=options["target_modules"])
         case method:
             options |= {"use_dora": method == "dora", "use_rslora": method == "rslora"}
             return peft.LoraConfig(lora_alpha=alpha, **options)
@@ -364,7 +384,7 @@ def _initial(leaf: str, parameter: Tensor, key: int, init: Init, layer: Any) -> 
     shape = tuple(parameter.shape)
     if leaf == MAGNITUDE:
         return row_lengths(layer.weight.detach().float())
-    if leaf in ("lora_up.weight", "hada_w2_a", "lokr_w2", "lokr_w2_b"):
+    if leaf in ("lora_up.weight", "hada_w2_a", "lokr_w2", "lokr_w2_b", "oft_R.weight"):
         return torch.zeros(shape)
     if leaf == "lora_down.weight" and init == "kaiming":
         return (2 * noise.uniform(addresses, shape)[0] - 1) / math.sqrt(parameter[0].numel())

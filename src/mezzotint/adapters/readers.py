@@ -28,7 +28,8 @@ class Reader:
 
     label: its name. basis: the source of the table's facts. strength: its scaling rule, see the table. lora: the
     suffixes of the two factors, in each accepted spelling. dora: the suffix of a DoRA's magnitudes. kinds: the kinds
-    that it reads. denoiser, text: accepted names by family, and by text encoder (or family and encoder).
+    that it reads. denoiser, text: accepted names by family, and by text encoder (or family and encoder). no_alpha:
+    families of whose files it reads none with `.alpha` tensors.
     """
 
     label: str
@@ -39,6 +40,7 @@ class Reader:
     kinds: Sequence[str]
     denoiser: Mapping[str, Sequence[str]]
     text: Mapping[str, Any]
+    no_alpha: Sequence[str] = ()
 
     def forms(self, family: str, layer: LayerName, names: LayerNames) -> Sequence[str]:
         """The name patterns that it accepts for a layer."""
@@ -110,7 +112,11 @@ def judge(
     layers = layers_of(tensors)
     for layer in layers:
         module = _module(layer, lookup.get(plain(layer.name)), settings)
-        if module is None or plain(layer.name) not in accepted_by_reader or not _can_read(reader, layer, module):
+        if (
+            module is None
+            or plain(layer.name) not in accepted_by_reader
+            or not _can_read(reader, layer, module, family)
+        ):
             refused.append(layer.name)
             continue
         accepted += 1
@@ -155,9 +161,9 @@ def _module(
         return None
 
 
-def _can_read(reader: Reader, layer: FileLayer, module: AdapterModule) -> bool:
+def _can_read(reader: Reader, layer: FileLayer, module: AdapterModule, family: str) -> bool:
     kind = "dora" if module.is_dora and module.kind == "lora" else module.kind
-    if kind not in reader.kinds:
+    if kind not in reader.kinds or (family in reader.no_alpha and "alpha" in layer.tensors):
         return False
     if module.is_dora and next(raw for raw, leaf in layer.leaves.items() if leaf == MAGNITUDE) != reader.dora:
         return False

@@ -63,11 +63,15 @@ class TrainedAdapter:
             return cls(settings, names, folders, _shapes_of(initial, model, folders), initial)
         layers = _layers(settings.targets, names, folders, model_files.spec.layers)
         _require_use(settings, layers, folders, names)
+        if settings.kind == "oft":
+            _require_matrices(layers, folders, names)
         return cls(settings, names, folders, {part: _shape(settings, part, layers[part]) for part in folders})
 
     def __str__(self) -> str:
         shape = next(iter(self.shapes.values()))
         ranks = sorted({shape.ranks.get(path, shape.rank) for shape in self.shapes.values() for path in shape.layers})
+        if shape.method == "oft":
+            return f"oft in blocks of {ranks[0]}"
         rank = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
         return f"{shape.method} of {rank}"
 
@@ -80,6 +84,11 @@ class TrainedAdapter:
     def layers(self) -> tuple[str, ...]:
         """The layers that get an adapter, as `part/layer`."""
         return tuple(f"{part}/{path}" for part, shape in self.shapes.items() for path in shape.layers)
+
+    def rate_factors(self, parameters: Iterable[str]) -> dict[str, float]:
+        """Factors of the learning rates of parameters, by name, where they are not 1 (`model.adapter.b_lr_ratio`)."""
+        ratio = self.settings.b_lr_ratio
+        return {name: ratio for name in parameters if name.endswith(".lora_up.weight")} if ratio != 1.0 else {}
 
     def leave_out(self, layers: Collection[str]) -> None:
         """Gives these layers, as `part/layer`, no adapter; before `put_on`, not with a file."""
@@ -97,8 +106,7 @@ class TrainedAdapter:
         for part, shape in self.shapes.items():
             network, component = parts[part], self.folders[part]
             networks.attach(network, shape)
-            if self.settings.dropout:
-                networks.set_dropout(network, self.settings.dropout, self.dropout)
+            networks.set_dropout(network, self.settings, self.dropout)
             if values and self.initial is not None:
                 networks.load(network, self.initial.of(component))
             elif values:
@@ -123,7 +131,7 @@ class TrainedAdapter:
     @contextmanager
     def address_dropout(self, seed: int, step: int, positions: Tensor, device: torch.device) -> Iterator[None]:
         """Context in which dropout draws for these samples. positions: (B,) int64, in the step's global batch."""
-        if not self.settings.dropout:
+        if not (self.settings.dropout or self.settings.rank_dropout or self.settings.module_dropout):
             yield
             return
         addresses = draws.keys(seed, "adapter dropout", step, positions.numpy())
@@ -274,12 +282,25 @@ def _require_use(
                 )
 
 
+def _require_matrices(layers: Mapping[str, Sequence[str]], folders: Mapping[str, str], names: LayerNames) -> None:
+    """Raises WeightsError E1437 for a convolution of several pixels, whose inputs overlap and have no one rotation."""
+    for part, paths in layers.items():
+        for path in paths:
+            kernel = names.weights[LayerName(folders[part], path)][2:]
+            if any(side > 1 for side in kernel):
+                raise WeightsError(
+                    f"model.adapter.targets: {part}/{path} is a convolution of {'×'.join(map(str, kernel))}, and "
+                    "model.adapter.kind=oft is for linear layers; write attention+mlp or all-linear",
+                    code="E1437",
+                )
+
+
 def _shape(settings: AdapterSettings, part: str, layers: Sequence[str]) -> AdapterShape:
     assert settings.kind != "none"
     return AdapterShape(
         settings.kind,
         layers,
-        settings.rank,
+        settings.block_size if settings.kind == "oft" else settings.rank,
         settings.alpha,
         {path: rank for path in layers if (rank := _last_match(settings.rank_pattern, part, path)) is not None},
         {path: alpha for path in layers if (alpha := _last_match(settings.alpha_pattern, part, path)) is not None},
@@ -308,6 +329,11 @@ def _shapes_of(initial: Adapter, model: ModelSettings, folders: Mapping[str, str
             code="E1440",
         )
     method = _method_of(initial, model.adapter.path)
+    if unfit := model.adapter.unfit_for(method):
+        raise WeightsError(
+            f"model.adapter.path: {model.adapter.path} is of kind {method}, which has no {unfit}; leave it out",
+            code="E1440",
+        )
     if model.adapter.kind not in ("none", method):
         raise WeightsError(
             f"model.adapter.path: {model.adapter.path} is of kind {method}, but model.adapter.kind is "

@@ -56,12 +56,18 @@ def put_under(
 ) -> UnderAdapters:
     """Attaches adapters to the loaded denoisers, before any other change of their layers.
 
-    Raises WeightsError E1448 for an adapter that also changes a text encoder, and what reading its file raises.
+    Raises WeightsError E1448 for a file that does not exist or also changes a text encoder, and what reading it raises.
     """
     switch, notes = Switch(), []
     names = LayerNames.of(model_files) if settings else None
     for one in settings:
         assert names is not None
+        if not one.path.exists():
+            raise WeightsError(
+                f"model.under: {one.path} does not exist; give an adapter's file, or a folder with one (`hf download` "
+                "fetches it from the hub)",
+                code="E1448",
+            )
         adapter = files.read(one.path, names, denoiser=names.denoisers[0] if len(names.denoisers) == 1 else None)
         other = [component for component in adapter.components if component not in names.denoisers]
         if other:
@@ -140,7 +146,7 @@ class _Change(nn.Module):
         module = AdapterModule(
             self._module.kind, tensors, self._module.alpha, self._module.rank_stabilized, self._module.rows
         )
-        if not module.is_dora:
+        if not module.needs_weight:
             return module.difference(self._shape) * self._strength
         weight: Tensor = layer.weight.float()
         return module.merge_into(weight, self._strength) - weight

@@ -125,6 +125,7 @@ def _respell(tensors: dict[str, Tensor], spelling: Spelling) -> dict[str, Tensor
 def kohya_tensors(adapter: Adapter, names: LayerNames, file: Path = Path("adapter")) -> dict[str, Tensor]:
     """The tensors of a file in kohya's layout, by name; each module has its alpha. Raises WeightsError E1435."""
     tensors: dict[str, Tensor] = {}
+    _refuse_oft(adapter, file)
     for target, module in _original_modules(adapter, names):
         if module is None:
             raise WeightsError(
@@ -142,6 +143,7 @@ def comfy_tensors(adapter: Adapter, names: LayerNames, file: Path = Path("adapte
     """The tensors of a file in ComfyUI's layout, by name; each module has its alpha. Text encoders have kohya's names.
     Raises WeightsError E1435 for a model without known original names."""
     tensors: dict[str, Tensor] = {}
+    _refuse_oft(adapter, file)
     for target, module in _original_modules(adapter, names):
         layer = _parts(target)[0]
         if layer.component not in names.denoisers:
@@ -160,6 +162,15 @@ def comfy_tensors(adapter: Adapter, names: LayerNames, file: Path = Path("adapte
         else:
             tensors |= _name_tensors(f"diffusion_model.{target.path}", module, _PEFT)
     return tensors
+
+
+def _refuse_oft(adapter: Adapter, file: Path) -> None:
+    if any(module.kind == "oft" for module in adapter.modules.values()):
+        raise WeightsError(
+            f"{file}: kohya's and ComfyUI's layouts have no OFT that rotates the inputs of layers; write diffusers' "
+            "layout, which has peft's names, or merge it into the model with `mezzotint merge`",
+            code="E1435",
+        )
 
 
 def _require_whole(file: Path, layer: LayerName, module: AdapterModule) -> None:
@@ -227,6 +238,9 @@ def diffusers_tensors(adapter: Adapter, file: Path, names: LayerNames, denoiser:
             start = f"{layer.component}.{_with_text_model(layer.path)}"
         elif layer.component == denoiser != "unet":
             start = f"transformer.{layer.path}"
+        if module.kind == "oft":
+            tensors |= {f"{start}.{leaf}": tensor for leaf, tensor in module.tensors.items()}
+            continue
         down, up = "lora_A", "lora_B"
         if f".{layer.path}".endswith(_ATTENTION) and "unet" in names.shapes and (is_text or of_scripts):
             inner = "lora_linear_layer" if is_text else "lora"
@@ -254,7 +268,7 @@ def _with_text_model(path: str) -> str:
 def _unsupported_feature(module: AdapterModule) -> str:
     """The feature of a module that diffusers' layout does not support; empty if there is none."""
     if module.kind != "lora":
-        return {"loha": "LoHa", "lokr": "LoKr"}[module.kind]
+        return {"loha": "LoHa", "lokr": "LoKr", "oft": ""}[module.kind]
     if "lora_mid.weight" in module.tensors:
         return "a convolution with three factors"
     if module.is_dora and module.tensors[MAGNITUDE].shape[0] == 1 < module.tensors["lora_up.weight"].shape[0]:
@@ -272,7 +286,7 @@ def _settings_text(adapter: Adapter, names: LayerNames) -> str:
         modules = {_suffix(path): module for path, module in adapter.of(component).items()}
         rank = Counter(module.rank for module in modules.values()).most_common(1)[0][0]
         others = {path: module.rank for path, module in modules.items() if module.rank != rank}
-        entries = {
+        entries: dict[str, object] = {
             "peft_type": "LORA",
             "r": rank,
             "lora_alpha": rank,
@@ -285,6 +299,8 @@ def _settings_text(adapter: Adapter, names: LayerNames) -> str:
             "bias": "none",
             "init_lora_weights": True,
         }
+        if any(module.kind == "oft" for module in modules.values()):
+            entries = {"peft_type": "OFT", "r": 0, "oft_block_size": rank, "target_modules": sorted(modules)}
         start = "transformer" if component in names.denoisers and component != "unet" else component
         settings |= {f"{start}.{key}": value for key, value in entries.items()}
     return json.dumps(settings, indent=2, sort_keys=True)
@@ -319,5 +335,10 @@ def _warnings(adapter: Adapter, layout: Layout) -> Iterable[str]:
         yield "diffusers uses the most common alpha of kohya's layout for all attention layers; write its layout for it"
     if layout != "diffusers" and any(module.kind != "lora" for module in modules):
         yield "diffusers does not read LoHa and LoKr; ComfyUI does, and for SD and SDXL also A1111 and Forge"
-    if layout == "diffusers":
+    if any(module.kind == "oft" for module in modules):
+        yield (
+            "diffusers and programs that generate images do not read OFT; peft does, by these names; merge it into a "
+            "model with `mezzotint merge`"
+        )
+    elif layout == "diffusers":
         yield "ComfyUI reads only part of this layout, A1111 none of it; `mezzotint check-adapter` lists the layers"

@@ -1,4 +1,5 @@
-"""Data files in the wheel: recipes, models and their configurations, data sets, tokenizers, MindONE's configurations.
+"""Data files in the wheel: recipes, models and their configurations, data sets, tokenizers, loss weights, MindONE's
+configurations.
 
 From outside: the folders below. Imports and computes nothing.
 """
@@ -17,6 +18,9 @@ ADAPTER_READERS = ASSETS / "adapter_readers.toml"
 
 TRAINER_LAYOUTS = ASSETS / "trainer_layouts.toml"
 """How other trainers name the tensors of their adapters."""
+
+LOSS_WEIGHTS = ASSETS / "loss_weights"
+"""Loss weights by noise level, a file of each table; `objective.weight_table` may be its name."""
 
 DATA = ASSETS / "data"
 """Shipped data sets, a folder each; `data.path` may be its name."""

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from mezzotint.board import pages
 from mezzotint.board.acting.draw_pages import DrawPages
+from mezzotint.board.acting.queue_pages import QueuePages
 from mezzotint.board.acting.recipe_pages import RecipePages
 from mezzotint.board.answers import JsonAnswer
 from mezzotint.board.data_pages import DataPages
@@ -32,6 +33,7 @@ _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) -> ASGIApp:
     """The application. any_folder: show the data of runs outside of the page's folders, too."""
     data, recipes, drawing = DataPages(view, any_folder), RecipePages(view), DrawPages(view)
+    queue = QueuePages(view)
     view.at_close.append(drawing.close)
     routes = [
         Route("/", view.runs),
@@ -55,6 +57,11 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/api/save", recipes.save, methods=["POST"]),
         Route("/api/start", recipes.start, methods=["POST"]),
         Route("/api/translate", recipes.translate, methods=["POST"]),
+        Route("/queue", queue.queue),
+        Route("/live/queue", queue.events),
+        Route("/api/queue", queue.act, methods=["POST"]),
+        Route("/api/queue/add", recipes.enqueue, methods=["POST"]),
+        Route("/api/queue/run", queue.run, methods=["POST"]),
         Route("/draw", drawing.draw),
         Route("/image", drawing.image),
         Route("/api/draw", drawing.begin, methods=["POST"]),

@@ -52,6 +52,18 @@ CHARTS = (
     Chart(
         "Held-out loss by quartile", (_AT + r"quartile_\d",), help=f"from least noise to most; {_DASHED}", ordered=True
     ),
+    Chart(
+        "Change from the base",
+        (r"drift/(?!.*_at/|leak).+",),
+        help="relative, at fixed noise and timesteps; 0 is the base",
+    ),
+    Chart("Leak", (r"drift/leak(_shadow)?",), help="change of the class as a share of that of the trigger"),
+    Chart(
+        "Change from the base by timestep",
+        (r"drift/.*_at/.+",),
+        help=f"from least noise to most; {_DASHED}",
+        ordered=True,
+    ),
     Chart("Learning rate", (r"lr/.+",), help="per parameter group"),
     Chart("Gradient norm", ("norm",), help="before clipping"),
     Chart("Throughput", ("images_per_s",), "images/s", "per step, over all processes"),
@@ -119,10 +131,10 @@ def _chart(
 
 def _label(tag: str) -> str:
     """The legend of a tag, without what the chart's heading contains. Tenths and quarters are in percent."""
-    match = re.fullmatch(r"val/(.+?)(_shadow)?_at/(quartile_)?(.+)", tag)
+    match = re.fullmatch(r"(?:val|drift)/(.+?)(_shadow)?_at/(quartile_)?(.+)", tag)
     if match is None:
         tenth = re.fullmatch(_BY_TENTH + r"(\d)", tag)
-        return _share(int(tenth[1]), 10) if tenth else tag.removeprefix("lr/")
+        return _share(int(tenth[1]), 10) if tenth else re.sub("^(lr|drift)/", "", tag)
     fraction = _share(int(match[4]), 4) if match[3] and match[4].isdecimal() else match[4]
     return " ".join(filter(None, ["" if match[1] == "loss" else match[1], fraction, match[2] and "averaged"]))
 

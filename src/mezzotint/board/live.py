@@ -14,7 +14,8 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from mezzotint.board.reading import holders, runs
+from mezzotint.board.reading import runs
+from mezzotint.tasks import holders
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks at the folder of a run that a page shows."""

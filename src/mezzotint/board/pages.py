@@ -24,13 +24,17 @@ from mezzotint.board import curves, formatting, live
 from mezzotint.board.acting import actions
 from mezzotint.board.answers import HtmlAnswer, JsonAnswer, read_body
 from mezzotint.board.reading import images, runs, tails, values
-from mezzotint.board.reading.metrics import MetricsCache
+from mezzotint.board.reading.metrics import MetricsCache, RunMetrics
 from mezzotint.board.reading.root_folders import OutsideFolders, RootFolders, inside
 from mezzotint.errors import MezzotintError
 from mezzotint.reports import html_pages
 from mezzotint.settings import counting
+from mezzotint.tasks.queue.entries import FOLDER, Queue
 
-PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Generate", "draw")]
+PAGES = [
+    ("/queue", "Queue", "queue"), ("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"),
+    ("/draw", "Generate", "draw"),
+]  # fmt: skip
 """Address, name and key of each page except Runs."""
 
 _BLOCK = 1 << 18
@@ -96,6 +100,11 @@ class Pages:
         """Ends helper processes of the page; runs continue."""
         for end in self.at_close:
             end()
+
+    @cached_property
+    def queue(self) -> Queue:
+        """The queue of the page, in its first folder."""
+        return Queue(self.roots.folders[0] / FOLDER)
 
     # --- Runs ---
 
@@ -189,6 +198,7 @@ class Pages:
                 stored = {"checkpoints": runs.checkpoints(path), "exports": runs.exports(path)}
                 return {
                     **stored,
+                    **leak_facts(self.metrics_cache.metrics(path)),
                     "resume_command": runs.resume_command(path) if (path / "recipe.yaml").is_file() else "",
                 }
             case "description":
@@ -227,9 +237,9 @@ class Pages:
         """Server-sent events of a run, or of the list of runs."""
         name = request.query_params.get("run")
         if name is None:
-            return _stream(self._run_list_state)
+            return stream(self._run_list_state)
         path = self.roots.run(name)
-        return _stream(lambda: {**live.marks(path), "started": self.started.is_running(path)})
+        return stream(lambda: {**live.marks(path), "started": self.started.is_running(path)})
 
     async def act(self, request: Request) -> Response:
         """Performs an action on a run: {run, name}."""
@@ -304,8 +314,17 @@ def _blocks(path: Path, first: int, last: int) -> Iterator[bytes]:
             yield block
 
 
-def _stream(look: Any) -> StreamingResponse:
+def stream(look: Any) -> StreamingResponse:
     return StreamingResponse(live.changes(look), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+def leak_facts(metrics: RunMetrics) -> dict[str, Any]:
+    """Whether a run measured a leak (`run.drift`), and a function of a saved model that returns the last before it."""
+    table = metrics.table
+    return {
+        "has_leaks": "drift/leak" in table.rows,
+        "leak_of": lambda one: table.latest(f"drift/leak{'_shadow' * ('ema' in one.name)}", one.step),
+    }
 
 
 def _view(request: Request) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
 def render_run(path: Path) -> tuple[str, list[str]]:
     """The report of a run, and a list of what it leaves out."""
     from mezzotint.board import curves
-    from mezzotint.board.pages import Pages
+    from mezzotint.board.pages import Pages, leak_facts
     from mezzotint.board.reading import images, tails
     from mezzotint.board.reading.metrics import RunMetrics
     from mezzotint.board.reading.root_folders import RootFolders
@@ -104,6 +104,7 @@ def render_run(path: Path) -> tuple[str, list[str]]:
         "title": path.resolve().name,
         "kind": "run",
     }
+    facts |= leak_facts(metrics)
     facts["log"] = hide_home(facts["log"])  # the template turns it into markup, which is not changed later
     return _render_file(pages, embedded, left_out, facts), left_out
 

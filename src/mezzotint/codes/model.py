@@ -115,8 +115,8 @@ CODES: dict[str, str] = {
     "the model has two denoisers, each in a separate file (`--part`).",
     "E1480": "The model does not support first-frame conditioning (`sample.clip.first_frame`, "
     "`model.wan.first_frame_prob`).\n"
-    "Of Wan only 2.2 TI2V 5B does.",
+    "Of Wan 2.2 TI2V 5B does with a probability, and I2V models always.",
     "E1481": "The denoiser in `model.train` does not exist, or `objective.flow.sigmas` leaves it no noise level.\n"
-    "For Wan 2.2 A14B `denoiser` is for σ from boundary_ratio (.875) on, `denoiser_2` for those below.",
+    "For Wan 2.2 A14B `denoiser` is for σ from boundary_ratio (.875, I2V .9) on, `denoiser_2` for those below.",
     "E1485": "The processes of one run see different weights in the model folder (`run.runtime=fsdp`).",
 }

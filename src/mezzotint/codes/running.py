@@ -73,6 +73,7 @@ CODES: dict[str, str] = {
     "With several, shard the weights with run.runtime=fsdp instead.",
     "E1753": "The system refused the locked host memory that `run.offload.blocks` needs.\n"
     "Containers and shells limit it (`ulimit -l`).",
+    "E1754": "`mezzotint check --fit`: no settings make the run fit on this card.",
     "E1800": "Another process of this run has ended, so the step could not be finished.\n"
     "Start the same command again: it continues from the newest checkpoint.",
     "E1801": "Several processes were started for `run.runtime=single`.\n`run.runtime=auto` uses `ddp` under torchrun.",
@@ -131,6 +132,12 @@ CODES: dict[str, str] = {
     "E1949": "The board does not save or start this.\n"
     "A recipe is saved as a new .yaml file below the board's first folder; an imported one must be saved before it is "
     "checked or started. A run that is started from the board writes only below the board's folders.",
+    "E1960": "The queue has no such entry, or the entry's state does not allow the action.\n"
+    "`mezzotint queue list` shows the entries with their states. What waits or runs can be paused, what is paused or "
+    "has failed can be resumed, and what does not run can be removed.",
+    "E1961": "An entry of the queue trains into the same run folder, or has the same name.",
+    "E1962": "A link or a file is in the place of the queue's folder, or of a folder in it.\n"
+    "The queue writes into these folders, and follows no link out of them.",
     "E1970": "The package ImageHash, which finds near duplicates, is not installed.\n"
     "The rest of `mezzotint doctor` works without it.",
 }

@@ -94,11 +94,19 @@ class FlowObjective(Objective):
         return noised.level * self.schedule.num_timesteps
 
     def _level_weight(self, level: Tensor) -> Tensor:
+        if self.settings.weighting == "table":
+            return weighting.look_up(self._weights, level)
         if self.settings.weighting in OF_THE_LOSS:
             return weighting.flow_weight(self.settings.weighting, level)
         return self._factor(
             ((1.0 - level) / level.clamp_min(torch.finfo(level.dtype).tiny)).square().clamp_max(2.0**60)
         )
+
+    def _weights_by_level(self) -> Tensor:
+        table = self.settings.weight_table
+        if table is None:
+            return super()._weights_by_level()
+        return weighting.read_weight_table(table).to(self.schedule.alpha_bar.device)
 
     def _factor(self, snr: Tensor) -> Tensor:
         if self.settings.weighting in OF_THE_LOSS:

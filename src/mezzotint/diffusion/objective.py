@@ -100,7 +100,7 @@ class Objective:
         self._range = _resolve_range(settings.timesteps, schedule.num_timesteps)
         self._shares = _biased_shares(settings.timestep_bias, self._range, schedule.num_timesteps)
         self._sigma = self.schedule.sigma
-        self._weights = self._factor(self.schedule.snr)
+        self._weights = self._weights_by_level()
         self._learned_range: learned_variance.LearnedRange | None = None
         self.user_loss: SampleLoss | None = None
 
@@ -121,7 +121,7 @@ class Objective:
             self._sigma = self.schedule.sigma
             self._learned_range = None
         self.settings = settings
-        self._weights = self._factor(self.schedule.snr)
+        self._weights = self._weights_by_level()
 
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
         """Noised latents at random levels. x_0: (B, C, *spatial), B addresses in draws.
@@ -255,6 +255,10 @@ class Objective:
     def _level_weight(self, level: Tensor) -> Tensor:
         """The factor of the error at each level, (B,)."""
         return self._factor(level**-2.0) if self._has_sigma else self._weights[level.long()]
+
+    def _weights_by_level(self) -> Tensor:
+        """The weights that `_level_weight` looks up, of all timesteps."""
+        return self._factor(self.schedule.snr)
 
     def _loss_kind(self) -> str:
         """The kind of prediction whose error is measured."""

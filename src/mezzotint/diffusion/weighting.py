@@ -7,25 +7,52 @@ SNR = 1/σ² throughout: any shape, float32, ≥ 0. sigma_data: σ_d, only for "
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from mezzotint.assets import LOSS_WEIGHTS
+
 DEBIASED_PREDICTIONS = ("epsilon", "epsilon-unscaled", "v", "v-edm")
 """The predictions for which `debiased` has a formula."""
 _LARGEST_DEBIASED_SNR = 1000.0
+_BELL_MEAN = sum(math.exp(-2.0 * (k / 1000 - 0.5) ** 2) - math.exp(-0.5) for k in range(1, 1001)) / 1000
 
 
 def flow_weight(kind: str, sigma: Tensor) -> Tensor:
-    """The weight of a flow-matching loss at levels σ, with diffusers' names: "sigma-sqrt" σ⁻², "cosmap"
-    2/(π (1 − 2σ + 2σ²))."""
+    """The weight of a flow-matching loss at levels σ: with diffusers' names "sigma-sqrt" σ⁻², "cosmap"
+    2/(π (1 − 2σ + 2σ²)); "bell" c (exp(−2 (σ − ½)²) − exp(−½)), whose mean over the levels 1/1000, 2/1000, …, 1 is 1,
+    and "half-bell", its maximum up to σ = ½, as in ai-toolkit (linear_timesteps and linear_timesteps2)."""
     match kind:
         case "sigma-sqrt":
             return sigma**-2.0
         case "cosmap":
             return 2.0 / (math.pi * (1.0 - 2.0 * sigma + 2.0 * sigma**2))
+        case "bell":
+            return _bell(sigma) / _BELL_MEAN
+        case "half-bell":
+            return _bell(sigma.clamp_min(0.5)) / _BELL_MEAN
         case _:
             raise ValueError(f"unknown flow-matching weight {kind!r}")
+
+
+def _bell(sigma: Tensor) -> Tensor:
+    return torch.exp(-2.0 * (sigma - 0.5) ** 2) - math.exp(-0.5)
+
+
+def read_weight_table(table: str | Sequence[float]) -> Tensor:
+    """The weights of N levels from little noise to pure noise, (N,) float32. table: these, or the name of a table in
+    the package."""
+    if isinstance(table, str):
+        table = [float(line) for line in (LOSS_WEIGHTS / f"{table}.txt").read_text("ascii").split()]
+    return torch.tensor(table)
+
+
+def look_up(table: Tensor, sigma: Tensor) -> Tensor:
+    """The weights at levels σ: the nearest of those at σ = 1/N, 2/N, …, 1. table: (N,)."""
+    count = len(table)
+    return table[(sigma * count).round().long().clamp(1, count) - 1]
 
 
 def x_0_weight(kind: str, snr: Tensor, *, sigma_data: float = 0.5) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.diffusion import inpainting, noise
+from mezzotint.diffusion.first_frame import FIRST_FRAME
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
@@ -35,13 +36,14 @@ FromMoments = Literal["sample", "mean"]
 class Grid:
     """The latent grid. channels: of a latent. pixels: per latent, in height and width. frames: per latent, 1 for
     images. cell: height and width of a token in latents; sides must be multiples of it. exact: whether clips must have
-    n · `frames` + 1 frames."""
+    n · `frames` + 1 frames. least_frames: of a clip; above 1 for models that are not trained with images."""
 
     channels: int
     pixels: int
     frames: int = 1
     cell: int = 1
     exact: bool = False
+    least_frames: int = 1
 
     @property
     def side(self) -> int:
@@ -50,6 +52,13 @@ class Grid:
 
     def refusal(self, size: Size, *, clips: bool) -> str:
         """The reason why batches of a size cannot be trained; "" if they can. clips: whether they have frames."""
+        if size.frames < self.least_frames:
+            what = f"clips of {size.frames} frame{'s' * (size.frames > 1)}" if clips else "images"
+            write = "" if clips else "data.format=videofolder and "
+            return (
+                f"{what} cannot be trained: this model continues the first frame of a clip; write "
+                f"{write}data.clips.frames={self.least_frames} or more"
+            )
         if clips and self.exact and (size.frames - 1) % self.frames:
             below = size.frames - (size.frames - 1) % self.frames
             return (
@@ -159,8 +168,17 @@ class ModelFamily(ABC):
     """How the text encoder sees condition images, see `ModelFiles.text_images`."""
     inpaints: bool = False
     """Whether the denoiser fills a region of an image, see `ModelFiles.inpaints`."""
+    animates: bool = False
+    """Whether the denoiser continues a clip's first frame, see `ModelFiles.animates`."""
+    vision_numbers: int = 0
+    """How many numbers `encode_first_frames` returns of each frame as `VISION`; 0 without an image encoder."""
     guides_images: bool = False
     """Whether condition images have a guidance scale of their own."""
+
+    def encode_first_frames(self, images: Tensor, frames: int) -> dict[str, Tensor]:
+        """What a denoiser that `animates` is given of the first frames (B, 3, H, W) in [−1, 1] of clips of `frames`
+        frames: `diffusion.first_frame.FIRST_FRAME`, and of some models `VISION`; float32. No gradient."""
+        raise AssertionError("this model does not continue a first frame")
 
     @abstractmethod
     def decode_media(self, latents: Tensor) -> Tensor:
@@ -330,7 +348,8 @@ def batch_latents(family: ModelFamily, batch: Batch, device: torch.device, poste
 
 def condition_latents(family: ModelFamily, batch: Batch, device: torch.device) -> dict[str, Tensor]:
     """The latents (B, C, h, w) of a batch's condition images by name: the posterior's mean, scaled; zeros for missing
-    ones. With a region to fill also those of `diffusion.inpainting`. No gradient."""
+    ones. With a region to fill also those of `diffusion.inpainting`, for a model that animates those of
+    `diffusion.first_frame`, of each clip's own first frame. No gradient."""
     latents: dict[str, Tensor] = {}
     for name, images in batch.conditions.items():
         mean = images.latents
@@ -338,11 +357,15 @@ def condition_latents(family: ModelFamily, batch: Batch, device: torch.device) -
             assert images.pixels is not None
             mean = family.encode_media(images.pixels.to(device, non_blocking=True)).chunk(2, dim=1)[0]
         kept = images.is_kept.to(device, non_blocking=True)
-        latents[name] = mean.to(device, non_blocking=True) * kept[:, None, None, None]
+        latents[name] = mean.to(device, non_blocking=True) * kept.view(-1, *[1] * (mean.ndim - 1))
     if batch.region is not None:
         assert batch.pixels is not None, "latents of images with regions to fill are not cached"
         pixels = batch.pixels.to(device, non_blocking=True)
         latents |= encode_inpainting(family, pixels, batch.region.to(device, non_blocking=True))
+    if family.animates and FIRST_FRAME not in latents:
+        assert batch.pixels is not None, "the cache of a model that animates has its first frames"
+        first = batch.pixels[:, :, 0].to(device, non_blocking=True)
+        latents |= family.encode_first_frames(first, batch.pixels.shape[2])
     return latents
 
 

@@ -110,7 +110,8 @@ class Files(FlowFiles):
             raise WeightsError(
                 f"{self.root}: FLUX.1-schnell is a distilled model (guidance_embeds is false in its configuration); "
                 "training it destroys its 4-step sampling. Train FLUX.1-dev, whose adapters also work with schnell, "
-                "set model.under=FILE to an adapter that undoes the distillation while training, or set "
+                "put an "
+                "adapter that undoes the distillation under the run (model.under), or set "
                 f"model.flux.distilled=true{also}",
                 code="E1221",
             )

@@ -124,8 +124,8 @@ class Files(FlowFiles):
         if self.is_distilled and not (flux2.distilled or self.settings.under):
             raise WeightsError(
                 f"{self.root}: this FLUX.2 Klein is a distilled model (is_distilled in model_index.json); training it "
-                "destroys its 4-step sampling. Train the base model, set model.under=FILE to an adapter that undoes "
-                "the distillation while training, or set model.flux2.distilled=true",
+                "destroys its 4-step sampling. Train the base model, put an "
+                "adapter that undoes the distillation under the run (model.under), or set model.flux2.distilled=true",
                 code="E1221",
             )
 

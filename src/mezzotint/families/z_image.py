@@ -61,8 +61,8 @@ class Files(FlowFiles):
         if self.scheduler.get("shift") == _TURBO_SHIFT and not is_allowed:
             raise WeightsError(
                 f"{self.root}: Z-Image-Turbo is a distilled model (its scheduler has shift 3, the base model's 6); "
-                "training it destroys its 8-step sampling. Train Z-Image, set model.under=FILE to an adapter that "
-                "undoes the distillation while training, or set model.z_image.distilled=true",
+                "training it destroys its 8-step sampling. Train Z-Image, put an "
+                "adapter that undoes the distillation under the run (model.under), or set model.z_image.distilled=true",
                 code="E1221",
             )
 

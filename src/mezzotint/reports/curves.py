@@ -35,10 +35,11 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The lines of metrics.jsonl: steps, and held-out measurements; each step once, in order."""
+    """The lines of metrics.jsonl: steps, held-out measurements, and those of drift; each step once, in order."""
 
     steps: Sequence[dict[str, Any]]
     held_out: Sequence[dict[str, Any]]
+    drift: Sequence[dict[str, Any]] = ()
 
     @property
     def tag(self) -> str:
@@ -52,6 +53,7 @@ def read_metrics(folder: RunFolder) -> Metrics:
     with something other than a number where a number belongs."""
     steps: dict[int, dict[str, Any]] = {}
     held_out: dict[int, dict[str, Any]] = {}
+    drift: dict[int, dict[str, Any]] = {}
     for line in durable.read_own_lines(folder.metrics):
         if not isinstance(line.get("step"), int) or not _has_numbers(line):
             continue
@@ -59,13 +61,15 @@ def read_metrics(folder: RunFolder) -> Metrics:
             steps[line["step"]] = line
         elif any(key.startswith("val/") for key in line):
             held_out[line["step"]] = line
-    return Metrics([steps[n] for n in sorted(steps)], [held_out[n] for n in sorted(held_out)])
+        elif any(key.startswith("drift/") for key in line):
+            drift[line["step"]] = line
+    return Metrics(*([lines[n] for n in sorted(lines)] for lines in (steps, held_out, drift)))
 
 
 def _has_numbers(line: Mapping[str, Any]) -> bool:
     try:
         for name, value in line.items():
-            if name in _NUMBERS or name.startswith(("lr/", "val/")):
+            if name in _NUMBERS or name.startswith(("lr/", "val/", "drift/")):
                 float(value)
         return math.isfinite(float(line.get("steps_since", 1))) and isinstance(line.get("epoch", 0), int)
     except (TypeError, ValueError, OverflowError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def write_run_report(folder: RunFolder) -> tuple[Path, ...]:
 
 def summarize_run(folder: RunFolder) -> tuple[str, ...]:
     """The lines of logs/report.txt: what the run trained, as described at its last start; then steps and time, loss,
-    held-out loss, bad steps, checkpoints, exports, previews.
+    held-out loss, drift, bad steps, checkpoints, exports, previews.
 
     Steps, samples and time count every step of the run, logged or not; the loss counts logged steps only.
     """
@@ -60,8 +61,26 @@ def summarize_run(folder: RunFolder) -> tuple[str, ...]:
         ("previews", folder.samples, "grid.png"),
     ):
         names = sorted(path.name for path in parent.glob(pattern) if path.suffix != ".md") if parent.is_dir() else []
+        names = [f"{name}{_leak_of(name, metrics)}" for name in names]
         lines.append(f"{title:<13} {f'{parent.name}/' + ', '.join(names) if names else 'none'}")
     return tuple(lines)
+
+
+def _drift_line(metrics: Metrics) -> list[str]:
+    """The last measurement of `run.drift`."""
+    if not metrics.drift:
+        return []
+    last = metrics.drift[-1]
+    groups = {tag: value for tag, value in last.items() if tag != "step" and not tag.endswith("_shadow")}
+    numbers = [f"{tag.removeprefix('drift/')} {float(v):.4f}" for tag, v in groups.items() if "_at/" not in tag]
+    return [f"drift         {', '.join(numbers)} at step {last['step']}"]
+
+
+def _leak_of(name: str, metrics: Metrics) -> str:
+    """The leak measured last before a checkpoint or an export was written, in brackets; "" if there is none."""
+    step, tag = re.search(r"(\d{6,})", name), "drift/leak_shadow" if "ema" in name else "drift/leak"
+    measured = [line[tag] for line in metrics.drift if tag in line and step and line["step"] <= int(step[1])]
+    return f" (leak {float(measured[-1]):.2f})" if measured else ""
 
 
 def _training_lines(metrics: Metrics) -> list[str]:
@@ -87,7 +106,7 @@ def _training_lines(metrics: Metrics) -> list[str]:
         averaged = end.get(f"{metrics.tag}_shadow")
         average = f", averaged weights {float(averaged):.4f}" if averaged is not None else ""
         lines.append(f"held-out loss {', '.join(at)}{average}")
-    return lines
+    return lines + _drift_line(metrics)
 
 
 def _totals(metrics: Metrics) -> tuple[int, float, float]:

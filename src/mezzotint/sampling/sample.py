@@ -56,7 +56,7 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], sampling: S
         starts = [r.start for r in requests if r.start is not None]
         assert len(starts) in (0, len(requests)), "all requests have a start, or none"
         name, steps = sampling.solver(requests[0]), sampling.steps(requests[0])
-        solver = _open_solver(sampling, name, steps, shape=noise.shape[1:], starts=bool(starts))
+        solver = open_solver(sampling, name, steps, shape=noise.shape[1:], starts=bool(starts))
         network = build_network(family, requests, sampling, solver.evaluates_at)
         image = torch.cat(starts).to(sampling.device, torch.float32) if starts else None
         x = image if image is not None and sampling.span.is_noised else solver.initial_state(noise, image)
@@ -71,13 +71,14 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], sampling: S
 def check_solver(solver: SolverName, schedule: Schedule, prediction: str, settings: SampleSettings) -> None:
     """Raises RecipeError E1070, for flow-matching models E1219, if the model does not support the solver and
     settings."""
-    _open_solver(Sampling(schedule, prediction, "cpu", settings), solver, settings.steps, shape=(1, 64, 64))
+    open_solver(Sampling(schedule, prediction, "cpu", settings), solver, settings.steps, shape=(1, 64, 64))
 
 
-def _open_solver(
+def open_solver(
     sampling: Sampling, name: SolverName, steps: int, *, shape: Sequence[int], starts: bool = False
 ) -> Solver:
-    """shape: of one sample's latents. starts: whether requests start from latents."""
+    """A new solver for one batch. shape: of one sample's latents. starts: whether requests start from latents. Raises
+    RecipeError E1070, E1219."""
     # imported here: importing diffusers takes seconds
     from mezzotint.sampling import flow_solvers, sigma_solvers, timestep_solvers
 

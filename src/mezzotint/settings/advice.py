@@ -118,7 +118,7 @@ def _check_rates(seen: Seen) -> _Notes:
     if seen.has_rate and data.batch_size * optim.accumulation <= 8 and seen.rate > 1.5 * most:
         yield "optim.lr", f"is effectively {seen.rate:.3g} with batches of {data.batch_size} at {max(data.resolution)}"
     decay = schedule.decay_steps
-    if decay is not None and steps is not None and schedule.kind not in ("constant", "piecewise"):
+    if decay is not None and steps is not None and schedule.kind not in ("constant", "inverse-sqrt", "piecewise"):
         after = ""
         if decay < steps:
             after = "rises again after it" if schedule.after_decay == "cosine" else "stays at its floor after it"

@@ -14,12 +14,13 @@ from mezzotint.settings.base import FREE, S, Section, with_values
 from mezzotint.settings.families.base import FOLDER as FAMILIES
 from mezzotint.settings.families.base import family_spec
 from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.optimizers.base import Optimizer
 from mezzotint.settings.sections import tokens
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.settings.sections.flow import FlowSettings
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.objective import OF_THE_LOSS, ObjectiveSettings
-from mezzotint.settings.sections.optim import OptimSettings, part_of_rate
+from mezzotint.settings.sections.optim import OptimSettings, ScheduleSettings, part_of_rate
 from mezzotint.settings.sections.run import RunSettings
 from mezzotint.settings.sections.sample import SampleSettings
 
@@ -112,14 +113,16 @@ class Recipe(Section):
             )
         if self.sample.under and not self.model.under:
             yield "sample.under=true applies the adapters of model.under, and there is none; leave it out"
-        if self.objective.preserve.kind != "none":
-            yield from self._preservation_contradictions()
+        yield from self._base_contradictions()
+        yield from self._preservation_contradictions()
+        yield from self._drift_contradictions()
         yield from self._adapter_contradictions()
         yield from self._sharding_contradictions()
         yield from self._offload_contradictions()
         if self.optim.in_backward:
             yield from self._in_backward_contradictions()
         yield from self._part_contradictions()
+        yield from self._rounding_contradictions()
         if self.model.last_layers is not None and "text_encoder" not in self.model.train:
             yield (
                 "model.last_layers selects layers of the text encoder, but model.train does not train it; "
@@ -137,8 +140,47 @@ class Recipe(Section):
                 )
         for part in self.model.train:
             rule, patterns = self.optim.part_optimizer.get(part, self.optim.optimizer), self.optim.rate_patterns(part)
+            yield from rule.contradictions_of_run(self.run.weight_dtype)
+            schedule = self.optim.part_schedule.get(part, self.optim.schedule)
+            if rule.has_evaluation_weights:
+                yield from self._average_contradictions(rule, schedule)
             if patterns and not rule.has_rate:
                 yield f"optim.part_lr sets a rate for {patterns[0]}, and {rule.label} has none; leave it out"
+
+    def _average_contradictions(self, rule: Optimizer, schedule: ScheduleSettings) -> Iterator[str]:
+        """What does not work with an optimizer that averages its weights."""
+        if schedule.kind != "constant":
+            yield (
+                f"{rule.label} averages its weights instead of lowering its rate, and optim.schedule.kind is "
+                f"{schedule.kind}; set optim.schedule.kind=constant, which may have a warm-up"
+            )
+        if getattr(rule, "warmup_steps", 0) and (schedule.warmup_steps or schedule.warmup_ratio):
+            yield (
+                "optim.optimizer.warmup_steps and the warm-up of optim.schedule both raise the rate; leave one of them "
+                "out"
+            )
+        if self.model.has_adapter and self.model.adapter.max_norm is not None:
+            yield (
+                f"model.adapter.max_norm bounds trained weights, and {rule.label} uses their average; leave it out, or "
+                "set optim.optimizer.kind=adamw"
+            )
+
+    def _rounding_contradictions(self) -> Iterator[str]:
+        if not self.optim.stochastic_rounding:
+            return
+        if (self.run.precision, self.run.weight_dtype) != ("bf16", "pure"):
+            yield (
+                "optim.stochastic_rounding rounds weights in bf16 that have no float32 masters, and run.precision is "
+                f"{self.run.precision}, run.weight_dtype is {self.run.weight_dtype}; leave it out, or set "
+                "run.precision=bf16 and run.weight_dtype=pure"
+            )
+        for part in self.model.train:
+            rule = self.optim.part_optimizer.get(part, self.optim.optimizer)
+            if rule.is_of_package:
+                yield (
+                    f"optim.stochastic_rounding needs an update in float32, and {rule.label} changes weights itself; "
+                    "set optim.optimizer.kind to adamw, adafactor, lion or schedule-free-adamw, or leave it out"
+                )
 
     def _flow_contradictions(self) -> Iterator[str]:
         """Settings that flow-matching models do not have, and settings that only they have."""
@@ -202,6 +244,11 @@ class Recipe(Section):
                 f"of run.frozen_dtype={self.run.frozen_dtype}; set another model.adapter.init, or "
                 "run.frozen_dtype=same"
             )
+        if self.model.adapter.kind == "oft" and export.adapter not in ("auto", "both", "diffusers"):
+            yield (
+                f"run.export.adapter={export.adapter} has no OFT that rotates the inputs of layers; leave it out, or "
+                "set run.export.adapter=diffusers, which has peft's names"
+            )
         if self._partly_frozen and self.model.adapter.path is not None:
             yield (
                 f"optim.part_lr has a rate of 0 for layers of {self._partly_frozen[0]}, which then get no adapter, and "
@@ -250,25 +297,50 @@ class Recipe(Section):
                 "run.runtime=fsdp and leave run.offload.blocks out, or train an adapter"
             )
 
-    def _preservation_contradictions(self) -> Iterator[str]:
-        """What does not work with preservation by the base's prediction."""
-        preserve, kind = self.objective.preserve, f"objective.preserve.kind={self.objective.preserve.kind}"
+    def _base_contradictions(self) -> Iterator[str]:
+        """What does not work with the model as it was before training (the base), which preservation and the meter of
+        its drift compare with."""
+        preserve = self.objective.preserve
+        users = [f"objective.preserve.kind={preserve.kind}"] if preserve.kind != "none" else []
+        users += ["run.drift.every"] if self.run.drift.every is not None else []
         trains_weights = not self.model.has_adapter and self.model.train != (tokens.PART,)
-        if trains_weights and not preserve.frozen_copy:
+        if preserve.frozen_copy and not users:
             yield (
-                f"{kind} needs the model as it was before training; train an adapter, which can be switched off, or "
-                "write objective.preserve.frozen_copy=true, which keeps a second copy of the trained parts in memory"
+                "objective.preserve.frozen_copy is set, and nothing uses it; write objective.preserve.kind=output or "
+                "run.drift.every='100 steps', or leave it out"
+            )
+        if users and trains_weights and not preserve.frozen_copy:
+            yield (
+                f"{users[0]} needs the model as it was before training; train an adapter, which can be switched off, "
+                "or write objective.preserve.frozen_copy=true, which keeps a second copy of the trained parts in memory"
             )
         if preserve.frozen_copy and not trains_weights:
             yield "objective.preserve.frozen_copy is for full training: an adapter is switched off; leave it out"
-        if self.model.adapter.init == "pissa":
+        if users and self.model.adapter.init == "pissa":
             yield (
-                f"{kind} switches the adapter off to get the base, and model.adapter.init=pissa has changed the "
+                f"{users[0]} switches the adapter off to get the base, and model.adapter.init=pissa has changed the "
                 "weights under it; set another model.adapter.init"
             )
         if preserve.frozen_copy and (self.run.runtime == "fsdp" or self.run.offload.blocks is not None):
             name = "run.runtime=fsdp" if self.run.runtime == "fsdp" else "run.offload.blocks"
             yield f"objective.preserve.frozen_copy is not shared or offloaded by {name}; leave one of them out"
+
+    def _drift_contradictions(self) -> Iterator[str]:
+        if self.run.drift.every is None:
+            return
+        if self.data.condition_names or self.data.inpaint.masks != "none":
+            yield (
+                "run.drift measures prompts without images, and the model takes images as well (data.conditions or "
+                "data.inpaint); leave run.drift.every out"
+            )
+        if format_spec(self.data.format).reads_texts(self.data):
+            yield f"run.drift encodes prompts, and data.format={self.data.format} reads embeddings from files"
+
+    def _preservation_contradictions(self) -> Iterator[str]:
+        """What does not work with preservation by the base's prediction."""
+        preserve, kind = self.objective.preserve, f"objective.preserve.kind={self.objective.preserve.kind}"
+        if preserve.kind == "none":
+            return
         if self.data.has_clips and self.data.clips.images:
             yield f"{kind} is for clips or for images, and data.clips.images joins both; set data.clips.images=0"
         if preserve.adds_pass and format_spec(self.data.format).reads_texts(self.data):

@@ -31,7 +31,6 @@ from mezzotint.data.loading.prefetch import Prefetched, steps_ahead
 from mezzotint.data.media import decoding
 from mezzotint.data.schedule.columns import plan_columns
 from mezzotint.data.schedule.plan import Timeline
-from mezzotint.data.schedule.preserved import PreservedCaptions
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.masking import LossMask
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
@@ -48,7 +47,7 @@ from mezzotint.settings.sections.holdout import HoldoutSettings
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.settings.sections.tokens import PART
-from mezzotint.tasks import holding, selection
+from mezzotint.tasks import base_models, holding, selection
 from mezzotint.training import rates
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.loop import RunHost, Trainer
@@ -56,7 +55,6 @@ from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, set_gradient_dtype
-from mezzotint.training.preservation import BaseModel, Preservation
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.update import Update
@@ -84,7 +82,8 @@ def translate_shortage(problem: str, remedy: str) -> Iterator[None]:
 def parts_from_folder(files: ModelFiles) -> tuple[str, ...]:
     """The parts of a model's folder that a run may depend on and a checkpoint does not contain."""
     denoisers = files.spec.denoisers(files.parts)
-    return (*denoisers, *files.spec.text_parts, "vae", "schedule", "tokenizer")
+    media = (part for part in files.spec.media_parts if part in files.parts)
+    return (*denoisers, *files.spec.text_parts, *media, "schedule", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,22 +226,16 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
         compute = precision.low_bit or names[precision.frozen]
         text = TextCache(
             folder, recipe.data, identity=identity, compute=compute, images=files.text_images,
-            preserved=preserved_captions(recipe),
+            preserved=base_models.list_captions(recipe),
         )  # fmt: skip
         text.expected_shape = files.text_shape()
     return Caches(latents, text, files.text_images)
 
 
-def preserved_captions(recipe: Recipe) -> PreservedCaptions | None:
-    """The captions for which the base's prediction is preserved, beside those of the data; None if there are none."""
-    kind = recipe.objective.preserve.kind
-    return PreservedCaptions(kind, recipe.model.tokens.all) if kind in ("output", "blank") else None
-
-
 def only_texts_of_files(recipe: Recipe) -> bool:
     """Whether every embedding of the run comes from files of another trainer, and no text encoder is needed: no caption
-    is dropped, no preview is generated."""
-    is_other = recipe.data.drops_captions or recipe.run.preview.every is not None
+    is dropped, nothing is sampled."""
+    is_other = recipe.data.drops_captions or recipe.run.generates
     if recipe.data.clips.images_from == "images":
         joined_images = catalogues.joined_images_settings(recipe.data)
         is_other |= not format_spec(joined_images.format).reads_texts(joined_images)
@@ -254,7 +247,7 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
     precision = Precision.of(recipe.run)
 
     def load(encodes: Encodes) -> ModelFamily:
-        parts = files.spec.text_parts if encodes == "text" else ("vae",)
+        parts = files.spec.text_parts if encodes == "text" else files.spec.media_parts
         layer_streamer = holding.streamed_encoders(recipe, files, device) if encodes == "text" else None
         forms = {part: replace(precision.form_of(part), device=device, layer_streamer=layer_streamer) for part in parts}
         family = family_class(recipe).load(files, parts, forms)
@@ -275,8 +268,8 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     """The parts that training computes with: cached parts are not loaded."""
     spec = family_spec(recipe.model.family)
     texts = () if recipe.data.cache.text else spec.text_parts
-    denoisers = spec.denoisers(recipe.model.train if recipe.run.preview.every is None else None)
-    return (*denoisers, *texts, *(() if recipe.data.cache.latents else ("vae",)))
+    denoisers = spec.denoisers(None if recipe.run.generates else recipe.model.train)
+    return (*denoisers, *texts, *(() if recipe.data.cache.latents else spec.media_parts))
 
 
 def refuse_empty_shares(recipe: Recipe, processes: int) -> None:
@@ -331,8 +324,7 @@ def open_model(
     # 1. Load each part in its final type and onto its final device, to avoid a second copy.
     family = _load(resolved, files, runtime, needed_parts(recipe) if parts is None else parts)
     under = adapters_under.put_under(recipe.model.under, files, family.parts())
-    copies = recipe.objective.preserve.frozen_copy
-    copy = _open_frozen_copy(recipe, files, family, runtime, precision) if copies else None
+    copy = base_models.open_frozen_copy(recipe, files, family, runtime, precision)
     # 2. Choose what is trained before any cast: learned tokens, and adapters from weights, start from the file.
     trained, adapter = selection.select_trained(recipe, files, family, values=runtime.has_values)
     # 3. Cast what is frozen, before blocks are wrapped or offloaded.
@@ -359,11 +351,12 @@ def open_model(
     if not runtime.holds_masters and precision.gradients != precision.weights:
         set_gradient_dtype(trained.values(), precision.gradients)
     prediction = recipe.model.prediction or family.prediction
+    base = base_models.open_base(recipe, family, copy, adapter)
     return TrainableModel(
         family, files, trained, objective_of(recipe.objective, family.schedule, prediction).to(runtime.device),
         prediction, precision, optim, update, LossScale(recipe.run.scaler, precision, runtime.device),
         attention=recipe.model.attention, recomputed_blocks=recomputed, compiled_blocks=compiled, adapter=adapter,
-        under=under, preservation=_open_preservation(recipe, family, copy, adapter),
+        under=under, base=base, preservation=base_models.open_preservation(recipe, family, base),
         loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
         records_graphs=recipe.run.kernels.cuda_graphs and runtime.device.type == "cuda",
     )  # fmt: skip
@@ -376,29 +369,6 @@ def _load(resolved: Resolved, files: ModelFiles, runtime: Runtime, parts: Collec
         family = family_class(recipe).load(files, parts, forms)
     refuse_unfit(recipe, family.grid)
     return family
-
-
-def _open_frozen_copy(
-    recipe: Recipe, files: ModelFiles, family: ModelFamily, runtime: Runtime, precision: Precision
-) -> ModelFamily:
-    """The family with another, frozen copy of each trained part, and the same networks otherwise."""
-    kind, parts = family_class(recipe), [part for part in recipe.model.train if part in files.parts]
-    with nullcontext() if runtime.has_values else EmptyOnMeta():
-        copy = kind.load(files, parts, {part: precision.form_of(part) for part in parts})
-    adapters_under.put_under(recipe.model.under, files, copy.parts())
-    device = runtime.device if runtime.has_values else torch.device("meta")
-    holding.freeze(copy, recipe, precision, device)
-    shared = {part: module for part, module in family.parts().items() if part in files.parts}
-    return kind(files, {**shared, **copy.parts()})
-
-
-def _open_preservation(
-    recipe: Recipe, family: ModelFamily, copy: ModelFamily | None, adapter: TrainedAdapter | None
-) -> Preservation | None:
-    if recipe.objective.preserve.kind == "none":
-        return None
-    base = BaseModel(family, adapter) if copy is None else BaseModel(copy)
-    return Preservation(recipe.objective.preserve, base, family, bool(recipe.model.trained_encoders))
 
 
 def _offload(
@@ -427,6 +397,8 @@ def _open_update(
         separate_masters=precision.separate_masters and not runtime.holds_masters,
         gradients=None if runtime.holds_masters else precision.gradients,
         rate_keys=rates.find_keys(rates.names_to_match(trained, adapter.shapes if adapter else ()), optim),
+        rate_factors=adapter.rate_factors(trained) if adapter else {},
+        seed=resolved.recipe.run.seed,
         **hooks,
     )
 
@@ -497,7 +469,7 @@ def open_trainer(
         ),
         device=runtime.device,
         caches=caches,
-        preserved=preserved_captions(recipe),
+        preserved=base_models.list_captions(recipe),
     )
     with ExitStack() as stack:
         stack.callback(loader.close)

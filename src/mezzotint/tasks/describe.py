@@ -129,7 +129,8 @@ def _parameter_line(recipe: Recipe, model: TrainableModel) -> str:
         assert adapter is not None
         layers = format_count(len(adapter.shapes[part].layers), "layer")
         counts.append(f"{adapter} on {layers} of {part}: {count:,} trained")
-    cached = {*model.family.text_parts * recipe.data.cache.text, *("vae",) * recipe.data.cache.latents}
+    media = tuple(part for part in model.family.spec.media_parts if part in model.files.parts)
+    cached = {*model.family.text_parts * recipe.data.cache.text, *media * recipe.data.cache.latents}
     for part, module in parts.items():
         if part in cached:
             continue
@@ -244,6 +245,8 @@ def _update_line(recipe: Recipe, steps: int) -> str:
     ]
     if o.clip.norm is not None:
         parts.append(f"gradient norm clipped at {o.clip.norm:g} ({o.clip.scope})")
+    if o.stochastic_rounding:
+        parts.append("stochastic rounding")
     if o.ema.rule != "none":
         start = f" from {o.ema.start}" if o.ema.start is not None else ""
         parts.append(f"EMA {o.ema.rule} {resolve(recipe, steps).ema_decay:g}{start}")
@@ -260,7 +263,7 @@ def _describe_rule(recipe: Recipe, part: str, steps: int) -> str:
     schedule = o.part_schedule.get(part, o.schedule)
     warmup, end = lr.resolve_span(schedule, steps)
     texts = [f"{rule.label}, learning rate {_describe_rates(recipe, part)}, {schedule.kind}"]
-    if schedule.kind not in ("constant", "piecewise") and end != steps:
+    if schedule.kind not in ("constant", "inverse-sqrt", "piecewise") and end != steps:
         texts.append(f"decay to step {end:,}")
     if warmup:
         short = " (longer than the run: the learning rate stays below its peak)" if warmup >= steps else ""
@@ -278,6 +281,8 @@ def _describe_rates(recipe: Recipe, part: str) -> str:
         f"{rate * factor:g} for {format_names(keys, 4)}" if rate else f"frozen: {format_names(keys, 4)}"
         for rate, keys in keys_by_rate.items()
     ]
+    if (ratio := recipe.model.adapter.b_lr_ratio) != 1:
+        texts.append(f"times {ratio:g} for the second factors of the adapter")
     base = f"{o.rate_of(part) * factor:g}"
     return f"{base} ({'; '.join(texts)})" if texts else base
 

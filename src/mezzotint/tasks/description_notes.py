@@ -12,6 +12,7 @@ from pathlib import Path
 from torch import nn
 
 from mezzotint.assets import MODELS
+from mezzotint.data.buckets import clip_buckets
 from mezzotint.families.base import Grid
 from mezzotint.runtimes.base import Launch
 from mezzotint.settings.counting import format_count
@@ -114,10 +115,10 @@ def of_patterns(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collect
 
 def of_clips(recipe: Recipe, grid: Grid) -> list[str]:
     """A sentence for each number of frames of which the autoencoder returns fewer."""
-    clips, step = recipe.data.clips, grid.frames
+    step = grid.frames
     if not recipe.data.has_clips or step == 1:
         return []
-    counts = sorted({frames for frames, _, _ in clips.buckets} or {clips.frames})
+    counts = sorted({count for one in recipe.data.image_sets() for count in clip_buckets.counts(one.settings.clips)})
     return [
         f"clips of {frames} frames: the autoencoder returns {(frames - 1) // step * step + 1} of them; {step} k + 1 "
         f"frames are complete, such as {(frames - 1) // step * step + 1} or {-(-(frames - 1) // step) * step + 1}"

@@ -48,6 +48,11 @@ def require_trainable(recipe: Recipe, files: ModelFiles) -> None:
             code="E1296",
         )
     if not taken:
+        if files.animates:
+            raise RecipeError(
+                f"data.conditions: {files.settings.path} is given the first frame of each clip itself; leave them out",
+                code="E1296",
+            )
         edit = "" if "task" in files.spec.refuses else ", or set model.task=edit"
         edit += " (a single file may not say that its model edits)" if edit and files.settings.path.is_file() else ""
         message = f"data.conditions: {files.settings.path} generates from text alone; leave them out{edit}"

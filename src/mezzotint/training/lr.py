@@ -6,6 +6,9 @@ import math
 
 from mezzotint.settings.sections.optim import RoundSettings, ScheduleSettings
 
+_TIMESCALE = 10_000
+"""Timescale of inverse-sqrt without a warm-up, as in transformers."""
+
 
 def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
     """The factor of the peak rate for one optimizer step.
@@ -16,9 +19,10 @@ def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
     With W and T of `resolve_span`: during the warm-up it is step / W, so the first step has rate 0, as in diffusers'
     `get_scheduler`; with `warmup_from` it rises from that factor. With q = (step − W)/(T − W), between 1 and the floor:
     linear 1 − q; polynomial (1 − q)^power; cosine (1 + cos πq)/2; restarts the same with the fractional part of
-    cycles · q. From step T the rate stays at the floor, or continues as a wave (1 + cos πq)/2 with q above 1, as
-    diffusers' cosine does. diffusers' polynomial has the floor 1e-7 / peak rate. A piecewise schedule is multiplied by
-    its warm-up, and its points count from the start of the run.
+    cycles · q. With a cooldown of D steps, q = (step − T + D)/D from step T − D, and 1 before. inverse-sqrt is
+    √(n/(n + step − W)), transformers' get_inverse_sqrt_schedule. From step T the rate stays at the floor, or
+    continues as a wave (1 + cos πq)/2 with q above 1, as diffusers' cosine does. diffusers' polynomial has the floor
+    1e-7 / peak rate. A piecewise schedule is multiplied by its warm-up, and its points count from the start of the run.
     """
     if settings.kind == "rounds":
         return _rounds_factor(settings.rounds, step)
@@ -31,9 +35,15 @@ def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
             return 1.0
         case "piecewise":
             return _piecewise_factor(settings, step)
+        case "inverse-sqrt":
+            scale = settings.timescale_steps or warmup or _TIMESCALE
+            return math.sqrt(scale / (scale + step - warmup))
         case "linear" | "cosine" | "restarts" | "polynomial":
+            start = _resolve_decay_start(settings, warmup, end)
+            if step < start:
+                return 1.0
             is_past = step >= end and settings.after_decay == "floor"
-            q = 1.0 if is_past else (step - warmup) / max(1, end - warmup)
+            q = 1.0 if is_past else (step - start) / max(1, end - start)
             return settings.floor + (1.0 - settings.floor) * _decay_factor(settings, q)
         case _:
             raise ValueError(f"unknown schedule {settings.kind!r}")
@@ -48,6 +58,12 @@ def resolve_span(settings: ScheduleSettings, total_steps: int) -> tuple[int, int
     # tolerance of 1e-6 steps: 0.07 · 100 is slightly more than 7 in floating point, 0.29 · 100 slightly less than 29
     end = settings.decay_steps or max(1, math.floor(total_steps * settings.decay_ratio + 1e-6))
     return settings.warmup_steps or math.floor(end * settings.warmup_ratio + 1e-6), end
+
+
+def _resolve_decay_start(settings: ScheduleSettings, warmup: int, end: int) -> int:
+    """The step at which the decay starts: the end of the warm-up, or the start of the cooldown."""
+    cooldown = settings.cooldown_steps or math.floor(end * (settings.cooldown_ratio or 0.0) + 1e-6)
+    return max(warmup, end - cooldown) if cooldown else warmup
 
 
 def _decay_factor(settings: ScheduleSettings, q: float) -> float:

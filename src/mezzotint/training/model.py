@@ -19,7 +19,7 @@ from mezzotint.settings.sections.tokens import PART
 from mezzotint.stages import Batch, Loss, TextEmbedding
 from mezzotint.training.precision.attention import Attention, use_attention
 from mezzotint.training.precision.policy import LossScale, Precision
-from mezzotint.training.preservation import Preservation
+from mezzotint.training.preservation import BaseModel, Preservation
 from mezzotint.training.update import Update
 from mezzotint.weights.model_files import ModelFiles, Prediction
 
@@ -43,6 +43,8 @@ class TrainableModel:
     compiled_blocks: int = 0
     adapter: TrainedAdapter | None = None
     under: UnderAdapters = field(default_factory=UnderAdapters)
+    base: BaseModel | None = None
+    """The model without what is trained; None where there is none, as in full training without a frozen copy."""
     preservation: Preservation | None = None
     loss_mask: LossMask = field(default_factory=LossMask)
     records_graphs: bool = False

@@ -65,7 +65,7 @@ class TrainStep:
                         loss, timesteps = self.loss(batch, step.step)
                         if model.update.in_backward:
                             self.host.hold_save()
-                            model.update.begin_backward(loss.total, self.rates(step.step))
+                            model.update.begin_backward(loss.total, self.rates(step.step), step=step.step)
                         with use_attention(model.attention, device):  # recomputed layers use the same kernel
                             (loss.total * (model.scale.scale / step.count)).backward()
                     sums.add(batch, loss, timesteps, num_real)
@@ -126,7 +126,9 @@ class TrainStep:
         rates = self.rates(step.step)
         ema_is_due = model.optim.ema.rule != "none" and (step.step + 1) % model.optim.ema.interval == 0
         self.host.hold_save()
-        model.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, update_ema=ema_is_due)
+        model.update.apply(
+            loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, update_ema=ema_is_due, step=step.step
+        )
         model.scale.update(found_inf.to(self.runtime.device), step.step)
         fault_injection.reach("step.end")
         numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale]).to(self.runtime.device)
@@ -152,5 +154,5 @@ class TrainStep:
         for group in self.model.update.groups:
             schedule = optim.part_schedule.get(group.part, optim.schedule)
             factor = self.rate_factor * lr.factor(schedule, step, self.progress.last_step) * self.progress.rate
-            rates[group.name] = optim.rate_of(group.rate_key) * factor
+            rates[group.name] = optim.rate_of(group.rate_key) * group.rate_factor * factor
         return rates

@@ -18,11 +18,13 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from mezzotint import registry
+from mezzotint import draws, registry
 from mezzotint.errors import RecipeError
+from mezzotint.settings.optimizers.base import Optimizer
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.ema import Ema
-from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, cast, split_into_chunks
+from mezzotint.training.optimizers.base import PIECE, OptimizerStep, StepInputs, cast, split_into_chunks
+from mezzotint.training.precision.stochastic import round_to_bf16
 from mezzotint.training.trainable import MAY_BE_IDLE, without_prefix
 
 WhenArrived = Callable[[nn.Parameter, Callable[[nn.Parameter], None]], object]
@@ -31,12 +33,14 @@ _COUNTS = ("opt.applied", "opt.shadow_updates")
 
 @dataclass(slots=True)
 class Group:
-    """Parameters with the same part, weight decay and rate. rate_key: of their rate, see `rates.find_keys`."""
+    """Parameters with the same part, weight decay and rate. rate_key: of their rate, see `rates.find_keys`.
+    rate_factor: a factor of that rate."""
 
     name: str
     part: str
     weight_decay: float
     rate_key: str
+    rate_factor: float = 1.0
     names: list[str] = field(default_factory=list)
 
 
@@ -49,10 +53,11 @@ class Update:
     ema_decay: overrides `optim.ema.decay`. written: called when parameters were written in place outside of a step.
     when_arrived: registers a function to be called whenever a parameter's gradient is complete. moved: called after
     each step with the masters, which it may change in place. rate_keys: by parameter, see `rates.find_keys`; others
-    have the rate of their part.
+    have the rate of their part. rate_factors: by parameter, a factor of its rate; others have 1. seed: of stochastic
+    rounding.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what a whole update depends on)
         self,
         trained: Mapping[str, nn.Parameter],
         settings: OptimSettings,
@@ -64,8 +69,11 @@ class Update:
         when_arrived: WhenArrived = nn.Parameter.register_post_accumulate_grad_hook,
         moved: Callable[[Mapping[str, Tensor]], None] = lambda masters: None,
         rate_keys: Mapping[str, str] = MappingProxyType({}),
+        rate_factors: Mapping[str, float] = MappingProxyType({}),
+        seed: int = 0,
     ) -> None:
         self._settings = settings
+        self._seed, self._step_number = seed, 0
         self._moved = moved
         self._written = written
         self.trained = dict(trained)
@@ -76,14 +84,13 @@ class Update:
             name: p.detach().to(torch.float32) if separate_masters else p.detach() for name, p in self.trained.items()
         }
         self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
-        self.groups = _groups(self.trained, settings, rate_keys)
+        self.groups = _groups(self.trained, settings, rate_keys, rate_factors)
         self._index = {name: number for number, name in enumerate(self.trained)}
         self._parts = list(dict.fromkeys(group.part for group in self.groups))
         self._steps: dict[str, OptimizerStep] = {}
         for part in self._parts:
             optimizer = settings.part_optimizer.get(part, settings.optimizer)
-            module = registry.find("training/optimizers", optimizer.kind)
-            self._steps[part] = module.step_of(optimizer, _of_part(part, self._masters), self.applied)
+            self._steps[part] = _open_step(optimizer, self._masters_of(part), self.applied)
         self._chunks = {group.name: self._chunks_of(group) for group in self.groups}
         self._group_of = {name: group for group in self.groups for name in group.names}
         self._norms: dict[str, Tensor] = {}
@@ -108,32 +115,59 @@ class Update:
 
     @property
     def masters(self) -> Mapping[str, Tensor]:
-        """The float32 weights by name, which are saved and exported."""
+        """The float32 weights by name, which are trained and saved."""
         return self._masters
 
+    @property
+    def has_evaluation_weights(self) -> bool:
+        """Whether an optimizer has other weights to evaluate than the masters."""
+        return any(step.has_evaluation_weights for step in self._steps.values())
+
+    def evaluation_weights(self) -> Mapping[str, Tensor]:
+        """The weights to evaluate, average and export, float32 by name: the masters, except of optimizers that average
+        their weights."""
+        if not self.has_evaluation_weights:
+            return self._masters
+        weights: dict[str, Tensor] = {}
+        with torch.no_grad():
+            for part, step in self._steps.items():
+                weights |= step.evaluation_weights(self._masters_of(part))
+        return {name: weights[name] for name in self._masters}
+
     def apply(
-        self, *, loss_scale: Tensor, norms: Tensor, found_inf: Tensor, lr: Mapping[str, float], update_ema: bool
-    ) -> None:
+        self, *, loss_scale: Tensor, norms: Tensor, found_inf: Tensor, lr: Mapping[str, float], update_ema: bool,
+        step: int = 0,
+    ) -> None:  # fmt: skip
         """One optimizer step from the gradients in the parameters; clears them afterwards.
 
         loss_scale: () factor by which the loss was multiplied. norms: unscaled gradient norms in the scope of
         `optim.clip.scope`. found_inf: () float32, 1 if something was not finite: then nothing changes. lr: rate by
-        group name. update_ema: whether an update of the average is due.
+        group name. update_ema: whether an update of the average is due. step: counted from 0, of stochastic rounding.
         """
+        self._step_number = step
         with torch.no_grad():
             if not self.in_backward:
                 self._hold_average()
                 self._move_all(loss_scale, norms, found_inf, lr)
             if update_ema and self.ema is not None:
-                self.ema.follow(self._masters, found_inf)
+                self.ema.follow(self.evaluation_weights(), found_inf)
         for parameter in self.trained.values():
             parameter.grad = None
+
+    def _masters_of(self, part: str) -> Mapping[str, Tensor]:
+        """The masters of a part as its optimizer sees them: with stochastic rounding in float32."""
+        masters = _of_part(part, self._masters)
+        return _InFloat32(masters) if self._settings.stochastic_rounding else masters
+
+    def _dtype_of_steps(self, master: Tensor) -> torch.dtype:
+        return torch.float32 if self._settings.stochastic_rounding else master.dtype
 
     def _move_all(self, loss_scale: Tensor, norms: Tensor, found_inf: Tensor, lr: Mapping[str, float]) -> None:
         # counted before the kernel, which uses the count for bias correction
         self.applied.add_(1.0 - found_inf)
         clip = self._settings.clip.norm
         coefficients = None if clip is None else (clip / (norms + 1e-6)).clamp(max=1.0)
+        self._begin_step(found_inf, lr)
         # read by the host once per step, not once per chunk
         on_host = found_inf.cpu() if any(step.reads_on_host for step in self._steps.values()) else found_inf
         for group in self.groups:
@@ -146,14 +180,20 @@ class Update:
         if self._separate:
             torch._foreach_copy_([p.detach() for p in self.trained.values()], list(self._masters.values()))
 
-    def begin_backward(self, loss: Tensor, lr: Mapping[str, float]) -> None:
+    def begin_backward(self, loss: Tensor, lr: Mapping[str, float], *, step: int = 0) -> None:
         """With `in_backward`, called before the backward pass of a step. loss: (); if it is not finite, nothing
-        changes. lr: rate by group name."""
+        changes. lr: rate by group name. step: as in `apply`."""
+        self._step_number = step
         self._hold_average()
         self._is_finite = torch.isfinite(loss.detach()).to(self.device, torch.float32)
         self._rates = lr
         self._norms = {}
         self.applied.add_(self._is_finite)
+        self._begin_step(1.0 - self._is_finite, lr)
+
+    def _begin_step(self, found_inf: Tensor, lr: Mapping[str, float]) -> None:
+        for part, rate in self.largest_by_part(lr).items():
+            self._steps[part].begin_step(rate, found_inf)
 
     def _hold_average(self) -> None:
         if self.ema is not None:
@@ -179,7 +219,7 @@ class Update:
 
     def state_bytes(self) -> int:
         """The bytes of the optimizer state once it is created, without averages and counts."""
-        return sum(step.state_bytes(_of_part(part, self._masters)) for part, step in self._steps.items())
+        return sum(step.state_bytes(self._masters_of(part)) for part, step in self._steps.items())
 
     def checkpoint_bytes(
         self, full_shape: Callable[[str, Tensor], tuple[int, ...]] = lambda name, t: tuple(t.shape)
@@ -191,7 +231,7 @@ class Update:
         others = {n: t for n, t in self.tensors().items() if not n.startswith("opt.") or n in _COUNTS}
         size = sum(math.prod(full_shape(name, tensor)) * tensor.element_size() for name, tensor in others.items())
         masters = {
-            name: torch.empty(full_shape(f"w/{name}", m), dtype=m.dtype, device="meta")
+            name: torch.empty(full_shape(f"w/{name}", m), dtype=self._dtype_of_steps(m), device="meta")
             for name, m in self._masters.items()
         }
         return size + sum(step.state_bytes(_of_part(part, masters)) for part, step in self._steps.items())
@@ -201,8 +241,14 @@ class Update:
         gradients and intermediate results of one chunk."""
         return max(
             max(self._bytes_of_chunk(group, names) for group in self.groups for names in self._chunks[group.name]),
-            0 if self.ema is None else self.ema.working_bytes(),
+            0 if self.ema is None else self.ema.working_bytes() + self._bytes_of_evaluation_weights(),
         )
+
+    def _bytes_of_evaluation_weights(self) -> int:
+        return 4 * sum(
+            master.numel() for name, master in self._masters.items()
+            if self._steps[name.split("/")[0]].has_evaluation_weights
+        )  # fmt: skip
 
     def _chunks_of(self, group: Group) -> list[list[str]]:
         if self.in_backward:
@@ -214,8 +260,11 @@ class Update:
     def _bytes_of_chunk(self, group: Group, names: Sequence[str]) -> int:
         sizes = [self._masters[name].numel() for name in names]
         copied = 0
-        if self._separate if self._gradients is None else self._gradients != self._masters[names[0]].dtype:
-            copied = self._masters[names[0]].element_size() * sum(sizes)
+        dtype = self._dtype_of_steps(self._masters[names[0]])
+        if self._separate if self._gradients is None else self._gradients != dtype:
+            copied = dtype.itemsize * sum(sizes)
+        if self._settings.stochastic_rounding:  # masters in float32, and what rounding a piece of one takes
+            copied += 4 * sum(sizes) + 16 * min(PIECE, max(sizes))
         return copied + self._steps[group.part].working_bytes(sizes)
 
     def _step(
@@ -240,8 +289,17 @@ class Update:
                     scale = loss_scale / coefficients[self._parts.index(group.part)]
                 case "tensor":
                     torch._foreach_mul_(grads, [coefficients[self._index[name]] for name in names])
-        masters = [self._masters[name] for name in names]
+        rounds = self._settings.stochastic_rounding
+        masters = [self._masters[name].float() if rounds else self._masters[name] for name in names]
         self._steps[group.part].step(StepInputs(names, masters, grads, lr, group.weight_decay, scale, found_inf))
+        if rounds:
+            self._round_at_random(names, masters)
+
+    def _round_at_random(self, names: Sequence[str], values: Sequence[Tensor]) -> None:
+        for name, value in zip(names, values, strict=True):
+            if (master := self._masters[name]).dtype == torch.bfloat16:
+                address = draws.key(self._seed, "stochastic rounding", self._step_number, name)
+                master.copy_(round_to_bf16(value, address))
 
     def _take_gradients(self, names: Sequence[str]) -> list[Tensor]:
         """Returns the gradients in the masters' dtype and clears those of the parameters."""
@@ -250,7 +308,7 @@ class Update:
             grad, self.trained[name].grad = self.trained[name].grad, None
             assert grad is not None
             grads.append(grad)
-        dtype = self._masters[names[0]].dtype
+        dtype = self._dtype_of_steps(self._masters[names[0]])
         return grads if grads[0].dtype == dtype else cast(grads, dtype)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -267,7 +325,7 @@ class Update:
         """Restores a result of `tensors`, by name and bit-exact. The caller must check names and shapes."""
         with torch.no_grad():
             for part, step in self._steps.items():
-                step.load(tensors, _of_part(part, self._masters))
+                step.load(tensors, self._masters_of(part))
             for name, tensor in self.tensors().items():
                 tensor.copy_(tensors[name])
             if self._separate:
@@ -275,15 +333,17 @@ class Update:
         self._written()
 
     @contextmanager
-    def swap_in_ema(self) -> Iterator[None]:
-        """Context manager: the networks compute with the averaged weights. Not to be used during a save."""
-        assert self.ema is not None
+    def swap_in(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
+        """Context manager: the networks compute with other weights, `ema.weights` or `evaluation_weights`. On exit the
+        trained ones are back, bit for bit. Not to be used during a save."""
+        if weights is self._masters:
+            yield
+            return
         parameters = [p.detach() for p in self.trained.values()]
         originals = [p.clone() for p in parameters]
         with torch.no_grad():
-            averages = self.ema.weights
             for parameter, name in zip(parameters, self.trained, strict=True):
-                parameter.copy_(averages[name])  # one at a time: they may be on another device
+                parameter.copy_(weights[name])  # one at a time: they may be on another device
         self._written()
         try:
             yield
@@ -293,12 +353,49 @@ class Update:
             self._written()
 
 
+def evaluation_weights_of(tensors: Mapping[str, Tensor], settings: OptimSettings) -> dict[str, Tensor]:
+    """The weights to evaluate of a checkpoint, by name. tensors: of the whole checkpoint, as `Update.tensors`."""
+    masters = {name.removeprefix("w/"): tensor for name, tensor in tensors.items() if name.startswith("w/")}
+    weights = dict(masters)
+    for part in dict.fromkeys(name.split("/")[0] for name in masters):
+        optimizer = settings.part_optimizer.get(part, settings.optimizer)
+        if optimizer.may_have_evaluation_weights:
+            of_part = _InFloat32(_of_part(part, masters))
+            step = _open_step(optimizer, of_part, tensors["opt.applied"])
+            step.load(tensors, of_part)
+            weights |= step.evaluation_weights(of_part)
+    return weights
+
+
+def _open_step(optimizer: Optimizer, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:
+    step: OptimizerStep = registry.find("training/optimizers", optimizer.kind).step_of(optimizer, masters, applied)
+    return step
+
+
+class _InFloat32(Mapping[str, Tensor]):
+    """Tensors that are cast to float32 when they are asked for, one at a time."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = tensors
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[name].to(torch.float32)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
 def _of_part(part: str, masters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The masters of a part."""
     return {name: master for name, master in masters.items() if name.split("/")[0] == part}
 
 
-def _groups(trained: Iterable[str], settings: OptimSettings, rate_keys: Mapping[str, str]) -> list[Group]:
+def _groups(
+    trained: Iterable[str], settings: OptimSettings, rate_keys: Mapping[str, str], rate_factors: Mapping[str, float]
+) -> list[Group]:
     """One group for each rate of a part, and another for its parameters without weight decay. Raises RecipeError E1022
     for a pattern of theirs that matches nothing."""
     names_of: dict[str, list[str]] = {}
@@ -313,10 +410,10 @@ def _groups(trained: Iterable[str], settings: OptimSettings, rate_keys: Mapping[
         patterns = [without_prefix(name) for name in optimizer.no_decay_patterns if any(sign in name for sign in "*?[")]
         for name in names:
             undecayed = name in exact_names or any(fnmatchcase(name, pattern) for pattern in patterns)
-            rate_key = rate_keys.get(name, part)
-            label = without_prefix(rate_key)
+            rate_key, factor = rate_keys.get(name, part), rate_factors.get(name, 1.0)
+            label = without_prefix(rate_key) + (f".x{factor:g}" if factor != 1.0 else "")
             key = f"{label}.no_decay" if undecayed else label
-            group = groups.setdefault(key, Group(key, part, 0.0 if undecayed else optimizer.decay, rate_key))
+            group = groups.setdefault(key, Group(key, part, 0.0 if undecayed else optimizer.decay, rate_key, factor))
             group.names.append(name)
     return list(groups.values())
 

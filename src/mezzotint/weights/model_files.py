@@ -149,6 +149,11 @@ class ModelFiles(ABC):
         """Whether the denoiser fills a region of an image (`data.inpaint`)."""
         return False
 
+    @property
+    def animates(self) -> bool:
+        """Whether the denoiser continues a clip's first frame, which it takes as further channels."""
+        return False
+
     def require_trainable(self) -> None:
         """Raises WeightsError E1220, E1221 for a variant that can be sampled but is trained only if the recipe allows
         it."""

@@ -13,6 +13,8 @@ CONTROL, ALONE = "datasets.0.control_path", {"sample.prompts": ["a fox"]}
 QWEN: dict[str, Any] = {**FLUX, "model.arch": "qwen_image_edit"}
 KONTEXT: dict[str, Any] = {**FLUX, "model.arch": "flux_kontext", CONTROL: "before",
                            "sample.prompts": ["a fox --ctrl_img cat.png"]}  # fmt: skip
+I2V: dict[str, Any] = {**FLUX, "model.arch": "wan21_i2v", "datasets.0.num_frames": 17,
+                       "datasets.0.shrink_video_to_frames": False}  # fmt: skip
 SAMPLES: dict[str, Any] = {"sample.prompts": GONE, "sample.samples.0.prompt": "a", "sample.samples.1.prompt": "b"}
 
 
@@ -74,9 +76,20 @@ def test_samples_have_their_control_images() -> None:
     }  # fmt: skip
 
 
+def test_samples_of_image_to_video_models_continue_images() -> None:
+    own = {"sample.num_frames": 17, "sample.prompts": ["a --ctrl_img a.png", "b --ctrl_img b.png"]}
+    assert conditions({**I2V, **own}) == {"sample.conditions.first_frame": ["a.png", "b.png"]}
+    alone = {**I2V, **ALONE}
+    assert [note for note in notes(alone) if "no previews: wan21_i2v continues an image" in note]
+    assert any("always continues" in note for note in notes({**I2V, **own, "datasets.0.do_i2v": True}))
+
+
 @pytest.mark.parametrize(
     ("changes", "where", "words"),
     [
+        ({**I2V, "sample.prompts": ["a --ctrl_img a"], "sample.num_frames": 1}, "sample.num_frames", "has one frame"),
+        ({**I2V, "sample.num_frames": 17, "sample.prompts": ["a --ctrl_img a --ctrl_img_2 b"]}, "sample.prompts",
+         "takes one control image"),
         ({**FLUX, CONTROL: "before"}, CONTROL, "flux generates from text alone and takes no control images; leave it "
          "out, or choose flux_kontext, "),
         ({**KONTEXT, CONTROL: GONE}, CONTROL, "is missing; flux_kontext edits images; name the folder"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from jobs import FLUX, job, settings, write
 
 from mezzotint.diffusion import densities, flow, weighting
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
+from mezzotint.diffusion.flow_objective import objective_of
+from mezzotint.diffusion.objective import StepDraws
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.reading import foreign
 from mezzotint.training import lr
@@ -88,6 +91,31 @@ def test_min_snr_is_a_ratio_for_both_predictions(prediction: str) -> None:
     for snr, weight in NUMBERS["min_snr"].items():
         snrs = torch.tensor([float(snr)])
         assert float(weighting.min_snr(snrs, 5.0, prediction, read.min_snr_form)) == pytest.approx(weight)
+
+
+def loss_weights(changes: dict[str, Any]) -> list[float]:
+    """By index of ai-toolkit's levels, from 1000 to 1."""
+    chosen = objective_of(recipe(changes).objective, FlowSchedule.of({"shift": 3.0}, Tokens()), "flow")
+    sigma = torch.arange(1000, 0, -1) / 1000
+    x_0 = torch.zeros(1000, 1, 1, 1)
+    noised = replace(chosen.noise(x_0, StepDraws.at(0, 1, np.arange(1000), "cpu")), level=sigma)
+    weights: list[float] = chosen.loss(x_0, noised, torch.ones(1000)).weight.tolist()
+    return weights
+
+
+@pytest.mark.parametrize("key", list(NUMBERS["bells"]))
+def test_bells_of_weights(key: str) -> None:
+    weights = loss_weights({**FLUX, f"train.{key}": True})
+    for index, weight in NUMBERS["bells"][key].items():
+        assert weights[int(index)] == pytest.approx(weight, abs=1e-5)
+
+
+def test_weighted_timesteps_have_the_table_of_ai_toolkit() -> None:
+    weights = loss_weights({**FLUX, "train.timestep_type": "weighted"})
+    published = {0: 0.905706524848938, 1: 0.9097874164581299, 130: 1.5184354782104492, 998: 0.4453802704811096,
+                 999: 0.4472601115703583}  # fmt: skip
+    assert {index: weights[index] for index in published} == published
+    assert sum(weights) / 1000 == pytest.approx(1.0, abs=1e-7)
 
 
 def test_older_accumulation_counts_micro_batches() -> None:

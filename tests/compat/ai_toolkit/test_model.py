@@ -11,6 +11,7 @@ from jobs import FLUX, changed, job, notes, problems, settings
 from mezzotint.settings.families import base as families
 
 FULL = {"network": GONE}
+CLIPS = {"datasets.0.num_frames": 17, "datasets.0.shrink_video_to_frames": False}
 
 
 def flow(arch: str) -> dict[str, Any]:
@@ -26,8 +27,8 @@ def flow(arch: str) -> dict[str, Any]:
         ({**FLUX, "model.arch": GONE, "model.is_v3": True}, "sd3"),
         (flow("flux2_klein_4b"), "flux2"), (flow("flux2"), "flux2"), (flow("chroma"), "chroma"),
         (flow("qwen_image:2512"), "qwen-image"), (flow("zimage"), "z-image"),
-        (flow("zimage:turbo"), "z-image"), (flow("wan21:14b"), "wan"), (flow("wan22_5b"), "wan"),
-        (flow("wan22_14b:t2v"), "wan"),
+        (flow("zimage:turbo"), "z-image"), (flow("krea2"), "krea2"), (flow("wan21:14b"), "wan"),
+        (flow("wan22_5b"), "wan"), (flow("wan22_14b:t2v"), "wan"), ({**flow("wan21_i2v:14b480p"), **CLIPS}, "wan"),
     ],
 )  # fmt: skip
 def test_arch_or_an_older_switch_is_a_family(changes: dict[str, Any], family: str) -> None:
@@ -67,7 +68,9 @@ def test_lokr_keeps_alpha_on_transformers() -> None:
     [
         (FLUX, ["denoiser/all-linear"]),
         (flow("zimage"), ["denoiser/layers.*"]),
+        (flow("krea2"), ["denoiser/all-linear"]),
         (flow("wan22_14b"), ["denoiser/all-linear", "denoiser_2/all-linear"]),
+        ({**flow("wan22_14b_i2v"), **CLIPS}, ["denoiser/all-linear", "denoiser_2/all-linear"]),
         ({**FLUX, "network.network_kwargs.only_if_contains": ["transformer.single_transformer_blocks.7.proj_out"]},
          ["denoiser/*single_transformer_blocks.7.proj_out*"]),
     ],

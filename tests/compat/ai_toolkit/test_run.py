@@ -20,6 +20,8 @@ def test_samples_may_share_settings() -> None:
     read = settings(samples({"prompt": "a", **both}, {"prompt": "b", **both}))
     assert (read["sample.prompts"], read["sample.size"], read["sample.seed"]) == (["a", "b"], [768, 1024], 3)
     assert read["sample.guidance"] == 4.0
+    krea2 = {**FLUX, "model.arch": "krea2", **samples({"prompt": "a", **both})}
+    assert settings(krea2)["sample.guidance"] == 3.0
 
 
 @pytest.mark.parametrize(

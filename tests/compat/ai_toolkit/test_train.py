@@ -54,7 +54,7 @@ def test_adafactor_has_a_rate_of_its_own_and_clips_nothing() -> None:
         ({"train.lr_scheduler_params.factor": 0.5}, "train.lr_scheduler_params.factor", "multiply lr by it"),
         ({"train.gradient_accumulation": 2, "train.gradient_accumulation_steps": 2},
          "train.gradient_accumulation_steps", "are both above 1"),
-        ({**FLUX, "train.timestep_type": "weighted"}, "train.timestep_type", "needs loss weights by timestep"),
+        ({**FLUX, "train.timestep_type": "one_step"}, "train.timestep_type", "needs other noise levels"),
         ({**FLUX, "train.timestep_type": "sigmoidd"}, "train.timestep_type", "did you mean sigmoid?"),
         ({"train.content_or_style": "style"}, "train.content_or_style", "needs content and style timesteps"),
         ({"train.loss_type": "wavelet"}, "train.loss_type", "needs wavelet"),
@@ -68,9 +68,26 @@ def test_impossible_updates_are_refused(changes: dict[str, Any], where: str, wor
     assert words in message
 
 
-def test_range_of_linear_levels() -> None:
-    changes = {**FLUX, "train.timestep_type": "linear", "train.max_denoising_steps": 500}
+@pytest.mark.parametrize("key", ["linear", "weighted"])
+def test_range_of_linear_levels(key: str) -> None:
+    changes = {**FLUX, "train.timestep_type": key, "train.max_denoising_steps": 500}
     assert settings(changes)["objective.flow.sigmas"] == [0.5, 1.0]
+
+
+def test_weights_by_timestep_use_linear_levels() -> None:
+    weighted = {**FLUX, "train.timestep_type": "weighted"}
+    read, linear = settings(weighted), settings({**FLUX, "train.timestep_type": "linear"})
+    assert read["objective.weighting"] == "table"
+    assert {path: value for path, value in read.items() if "objective.weight" not in path} == linear
+    assert any("objective.weighting=bell" in note for note in notes(weighted))
+    assert settings({**weighted, "train.linear_timesteps": True}) == read
+    assert any(
+        "no effect with timestep_type: weighted" in note for note in notes({"train.linear_timesteps": True}, weighted)
+    )
+    both = {**FLUX, "train.linear_timesteps": True, "train.linear_timesteps2": True, "train.timestep_type": "shift"}
+    assert settings(both)["objective.weighting"] == "half-bell"
+    assert any("is linear with linear_timesteps2" in note for note in notes(both))
+    assert any("no effect with ddpm" in note for note in notes({"train.linear_timesteps": True}))
 
 
 def test_text_encoder_has_the_same_rate_unless_it_has_its_own() -> None:

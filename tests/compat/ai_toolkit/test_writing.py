@@ -51,6 +51,10 @@ COMBINED: list[dict[str, Any]] = [
      "datasets.1.mask_path": "m", "datasets.1.buckets": False, "datasets.1.random_crop": True},
     {**WAN, "model.model_kwargs.train_high_noise": False, "datasets.0.num_frames": 33, "datasets.0.fps": 16,
      "datasets.0.shrink_video_to_frames": False, "sample.num_frames": 33},
+    {**WAN, "model.arch": "wan21_i2v", "datasets.0.num_frames": 33, "datasets.0.shrink_video_to_frames": False,
+     "sample.num_frames": 33, "sample.prompts": ["a fox --ctrl_img a.png"]},
+    {**WAN, "model.arch": "wan22_14b_i2v", "datasets.0.num_frames": 33, "datasets.0.shrink_video_to_frames": False,
+     "sample.num_frames": 33, "sample.prompts": ["a fox --ctrl_img a.png"]},
     {**FLUX, "model.arch": "flux_kontext", "datasets.0.control_path": "before",
      "sample.prompts": ["a fox --ctrl_img a.png", "b --ctrl_img b.png"]},
     {**KLEIN, "model.arch": "qwen_image_edit", "datasets.0.control_path": "before",
@@ -58,6 +62,8 @@ COMBINED: list[dict[str, Any]] = [
     {**KLEIN, "model.arch": "qwen_image_edit_plus", "model.name_or_path": "Qwen-Image-Edit-2511",
      "datasets.0.control_path": ["faces", "styles"], "sample.prompts": ["a fox --ctrl_img_1 a --ctrl_img_2 b"]},
     {**KLEIN, "model.name_or_path": "FLUX.2-klein-base-4B", "datasets.0.control_path": ["faces", "styles"]},
+    {**FLUX, "train.timestep_type": "weighted", "train.max_denoising_steps": 500},
+    {**FLUX, "model.arch": "krea2", "sample.guidance_scale": 4.5},
     {**FLUX, "network.network_kwargs.only_if_contains": ["transformer.blocks.7"], "train.timestep_type": "shift"},
     {"train.optimizer": "adafactor", "train.optimizer_params.relative_step": True, "train.lr": 1e-4},
     {"train.optimizer": "dadaptationlion", "train.optimizer_params.betas": [0.9, 0.99]},
@@ -154,6 +160,20 @@ def test_flip_and_epochs_are_explained() -> None:
     notes = DIALECT.write_recipe(recipe, ALONE).notes
     assert "data.flip=0.3 is lost: flip_x is on or off" in notes
     assert "run.epochs=3 is lost: steps count updates, and there are no epochs" in notes
+
+
+def test_class_that_follows_from_the_trigger_is_written() -> None:
+    words = [
+        "data.path=photos",
+        "data.captions.trigger=sks fox",
+        "objective.preserve.kind=output",
+        "model.train=denoiser",
+    ]
+    recipe = read("sd15-lora", words).recipe
+    written = DIALECT.write_recipe(recipe, ALONE)
+    [text] = written.files.values()
+    assert yaml.safe_load(text)["config"]["process"][0]["train"]["diff_output_preservation_class"] == "fox"
+    assert not [note for note in written.notes if "class_word" in note or "preserve" in note]
 
 
 def test_batch_of_several_processes_is_divided() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from mezzotint.families.sd import Family
 from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import MetaModel, memory_of
+from mezzotint.tasks.check.memory import memory_of
+from mezzotint.tasks.check.meta_model import MetaModel
 from support.model_export import export_model, tiny_model
 
 

@@ -300,3 +300,13 @@ def test_templates_of_learned_tokens_keep_their_alternatives() -> None:
 def test_impossible_values_of_a_file_are_named(general: str, where: str) -> None:
     [problem] = problems(write(general, ("", ["image_dir = 'a'"])))
     assert problem.where == f"{where} in data.toml"
+
+
+def test_preserved_regularization_images_get_the_prediction_of_the_base() -> None:
+    attribute = "custom_attributes.diff_output_preservation = true"
+    reg = f"image_dir = 'b'\nis_reg = true\n{attribute}"
+    file = write("resolution = 512", ("", ["image_dir = 'a'", reg]))
+    assert settings(file)["objective.preserve.kind"] == "class-images"
+    file = write("resolution = 512", ("", ["image_dir = 'a'", reg, "image_dir = 'c'\nis_reg = true"]))
+    [problem] = problems(file)
+    assert "for some sets with is_reg and not for others" in problem.message

@@ -104,6 +104,26 @@ def test_adapters(script: str, words: str, expected: dict[str, Any]) -> None:
     assert {name: getattr(adapter, name) for name in expected} == expected
 
 
+CHROMA = ("--model_type=chroma", "--apply_t5_attn_mask", "--t5xxl=t5.safetensors", "--ae=ae.safetensors")
+
+
+def test_chroma_has_neither_clip_nor_guidance() -> None:
+    flux = settings("flux_train_network", *CHROMA[2:], "--guidance_scale=0", "--network_train_unet_only")
+    chroma = settings("flux_train_network", *CHROMA, "--guidance_scale=0")
+    only_flux = {path: value for path, value in flux.items() if chroma.get(path) != value}
+    assert only_flux == {"model.family": "flux", "model.flux.guidance": 0.0}
+    assert {path: value for path, value in chroma.items() if flux.get(path) != value} == {
+        "model.family": "chroma", "model.chroma.text_tokens": 512}  # fmt: skip
+    assert recipe("flux_train_network", *CHROMA).model.family == "chroma"
+    said = notes("flux_train_network", *CHROMA, "--clip_l=l.safetensors")
+    assert "Chroma has no CLIP" in said
+    assert "not given, read as 0" in said
+    blocks = recipe(
+        "flux_train_network", *CHROMA, "--network_args", "train_single_block_indices=none", "img_attn_dim=8"
+    )
+    assert set(blocks.model.adapter.rank_pattern.values()) == {8}
+
+
 def test_differences_of_adapters_are_noted() -> None:
     assert "queries, keys and values have an adapter each" in notes("flux_train_network")
     assert "queries" not in notes("flux_train_network", "--network_args", "split_qkv=True")
@@ -117,6 +137,12 @@ def test_differences_of_adapters_are_noted() -> None:
     ("script", "words", "where", "code"),
     [
         ("flux_train", "--model_type=chroma", "--model_type", "E1018"),
+        ("flux_train_network", "--model_type=chroma", "--apply_t5_attn_mask", "E1017"),
+        ("flux_train_network", "--model_type=chroma --apply_t5_attn_mask --guidance_scale=1", "--guidance_scale",
+         "E1018"),
+        ("flux_train_network", "--model_type=chroma --apply_t5_attn_mask --network_args img_mod_dim=4",
+         "--network_args", "E1018"),
+        ("flux_train_network", "--apply_t5_attn_mask", "--apply_t5_attn_mask", "E1018"),
         ("train_network", "--network_args img_attn_dim=4", "--network_args", "E1018"),
         ("flux_train_network", "--network_args train_block_indices=4", "--network_args", "E1018"),
         ("flux_train_network", "--network_args train_single_block_indices=4-", "--network_args", "E1017"),

@@ -16,7 +16,8 @@ from mezzotint.training import lr
 NUMBERS: dict[str, Any] = json.loads((Path(__file__).parent / "formulas.json").read_text("utf-8"))
 _EXTRA = {
     "cosine_with_restarts": ("--lr_scheduler_num_cycles=3",), "polynomial": ("--lr_scheduler_power=2",),
-    "cosine_with_min_lr": ("--lr_scheduler_min_lr_ratio=0.1",),
+    "cosine_with_min_lr": ("--lr_scheduler_min_lr_ratio=0.1",), "inverse_sqrt": ("--lr_scheduler_timescale=20",),
+    "warmup_stable_decay": ("--lr_scheduler_min_lr_ratio=0.1", "--lr_decay_steps=0.3"),
 }  # fmt: skip
 
 
@@ -39,6 +40,17 @@ def test_warmup_in_steps_is_divided_by_processes() -> None:
     translated = translate("train_db", *words, launched=Launched(processes=4))
     assert translated.settings["optim"]["schedule"]["warmup_steps"] == 25
     assert any("100 divided by 4 processes" in str(note) for note in translated.notes)
+
+
+def test_schedules_with_flags_of_their_own() -> None:
+    words = ("--lr_scheduler=warmup_stable_decay", "--lr_decay_steps=100", "--lr_warmup_steps=0.1")
+    translated = translate("train_db", *words, launched=Launched(processes=4)).settings["optim"]["schedule"]
+    assert (translated["cooldown_steps"], translated["warmup_ratio"]) == (25, 0.1)
+    assert settings("train_db", "--lr_scheduler=warmup_stable_decay")["optim.schedule.kind"] == "constant"
+    many = translate("train_db", "--lr_scheduler=inverse_sqrt", launched=Launched(processes=4)).settings
+    assert many["optim"]["schedule"]["timescale_steps"] == 2500
+    assert "optim.schedule.timescale_steps" not in settings("train_db", "--lr_scheduler=inverse_sqrt")
+    assert "no effect with --lr_scheduler=cosine" in notes("train_db", "--lr_scheduler=cosine", "--lr_decay_steps=5")
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -64,6 +76,13 @@ def test_each_optimizer_gives_a_valid_recipe(name: str) -> None:
         ("--optimizer_type=DAdaptAdam --learning_rate=1 --optimizer_args decouple=True weight_decay=0.2",
          {"class_name": "pytorch_optimizer.DAdaptAdam", "weight_decay": 0.2,
           "options": {"betas": [0.9, 0.999], "eps": 1e-8, "d0": 1e-6, "weight_decouple": True}}),
+        ("--optimizer_type=AdamWScheduleFree --optimizer_args betas=0.95,0.99 warmup_steps=10 weight_decay=0.01",
+         {"kind": "schedule-free-adamw", "betas": (0.95, 0.99), "warmup_steps": 10, "weight_decay": 0.01, "r": 0.0}),
+        ("--optimizer_type=prodigyplus.ProdigyPlusScheduleFree --learning_rate=1 --optimizer_args use_speed=True",
+         {"class_name": "prodigyplus.ProdigyPlusScheduleFree", "has_evaluation_weights": True}),
+        ("--optimizer_type=schedulefree.RAdamScheduleFree --optimizer_args r=1",
+         {"class_name": "schedulefree.RAdamScheduleFree",
+          "options": {"betas": [0.9, 0.999], "eps": 1e-8, "r": 1, "weight_lr_power": 2.0, "silent_sgd_phase": True}}),
         ("--optimizer_type=Lion8bit",
          {"class_name": "bitsandbytes.optim.Lion8bit", "options": {"betas": [0.9, 0.99]}}),
     ],
@@ -80,6 +99,14 @@ def test_adafactor_with_relative_step_chooses_its_rate() -> None:
     assert "factor of it; 1 is usual" in notes("train_db", "--optimizer_type=Prodigy")
 
 
+def test_schedules_have_no_effect_on_averages_of_weights() -> None:
+    words = ("--optimizer_type=ProdigyPlusScheduleFree", "--lr_scheduler=cosine", "--lr_warmup_steps=10")
+    assert settings("train_db", *words)["optim.schedule.kind"] == "constant"
+    said = notes("train_db", *words)
+    assert said.count("has no effect with ProdigyPlusScheduleFree, as in the script") == 2
+    assert "write --allow-package prodigyplus before the --" in said
+
+
 @pytest.mark.parametrize(
     ("script", "word"),
     [("sdxl_train", "--fused_backward_pass"), ("flux_train", "--blockwise_fused_optimizers"),
@@ -87,6 +114,8 @@ def test_adafactor_with_relative_step_chooses_its_rate() -> None:
 )  # fmt: skip
 def test_fused_updates_clip_by_tensor(script: str, word: str) -> None:
     assert changed(script, word) == {"optim.clip.scope": "tensor"}
+    rounds = "rounds weights in bf16 at random" in notes(script, word, "--full_bf16", "--mixed_precision=bf16")
+    assert rounds == (word == "--fused_backward_pass")
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

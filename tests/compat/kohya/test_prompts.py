@@ -68,6 +68,7 @@ def test_text_file_that_mezzotint_reads_is_named() -> None:
         (("--sample_sampler=k_dpm_2_a",), "dpm2-a", 30, [7.5]),
         (("--script=sdxl_train_network", "--network_module=networks.lora"), "ddim", 30, [7.5]),
         (FLUX, None, 20, [3.5]),
+        ((*FLUX, "--model_type=chroma", "--apply_t5_attn_mask"), None, 20, [1.0]),
     ],
 )
 def test_scripts_have_their_defaults(words: tuple[str, ...], solver: str | None, steps: int, guidance: Any) -> None:

@@ -44,6 +44,8 @@ COMMANDS: list[tuple[str, str]] = [
     ("sdxl_train_network", "--network_args conv_dim=4 --learning_rate=1e-4 --text_encoder_lr 5e-5 1e-5 "
      "--optimizer_type=Prodigy --optimizer_args d_coef=2 use_bias_correction=True --no_half_vae --log_with=wandb "
      "--network_dropout=0.1 --scale_weight_norms=1 --metadata_trigger_phrase=sks"),
+    ("sdxl_train_network", "--network_args rank_dropout=0.1 module_dropout=0.2 loraplus_lr_ratio=16.0 "
+     "--optimizer_type=AdamWScheduleFree --optimizer_args warmup_steps=10 r=1.0 --learning_rate=1e-3"),
     ("sdxl_train_network", "--network_train_unet_only --cache_text_encoder_outputs --cache_latents --flip_aug "
      "--enable_bucket --min_bucket_reso=384 --max_bucket_reso=1536 --bucket_reso_steps=32 --resolution=1024"),
     ("flux_train_network", "--timestep_sampling=shift --discrete_flow_shift=3.1582 --blocks_to_swap=18 --fp8_base "
@@ -51,6 +53,8 @@ COMMANDS: list[tuple[str, str]] = [
      "train_single_block_indices=none"),
     ("flux_train_network", "--timestep_sampling=sigma --weighting_scheme=logit_normal --logit_mean=0.5 --logit_std=0.8 "
      "--discrete_flow_shift=2.0 --network_args img_attn_dim=8 txt_attn_dim=0 single_dim=4 --text_encoder_lr 1e-5"),
+    ("flux_train_network", "--model_type=chroma --apply_t5_attn_mask --guidance_scale=0.0 --timestep_sampling=sigmoid "
+     "--t5xxl_max_token_length=256 --network_args train_single_block_indices=none"),
     ("sd3_train_network", "--weighting_scheme=mode --mode_scale=1.1 --training_shift=3.0 --t5xxl_max_token_length=154 "
      "--clip_l=l.safetensors --clip_g=g.safetensors --t5xxl=t.safetensors --network_args train_block_indices=1-3"),
     ("train_db", "--stop_text_encoder_training=-1 --full_bf16 --mixed_precision=bf16 --reg_data_dir=reg "
@@ -72,7 +76,10 @@ COMMANDS: list[tuple[str, str]] = [
     ("flux_train", "--timestep_sampling=flux_shift --sigmoid_scale=0.5 --loss_type=l1 --ip_noise_gamma=0.1"),
     ("sd3_train", "--train_text_encoder --learning_rate=4e-6 --blocks_to_swap=10 --min_timestep=200"),
     ("train_textual_inversion", "--num_vectors_per_token=4 --use_style_template --multires_noise_iterations=6 "
-     "--multires_noise_discount=0.2 --gradient_accumulation_steps=4"),
+     "--multires_noise_discount=0.2 --gradient_accumulation_steps=4 --lr_scheduler=inverse_sqrt --lr_warmup_steps=10 "
+     "--lr_scheduler_timescale=30"),
+    ("sdxl_train_network", "--lr_scheduler=warmup_stable_decay --lr_decay_steps=0.2 --lr_warmup_steps=20 "
+     "--lr_scheduler_min_lr_ratio=0.1"),
     ("train_textual_inversion", "--use_object_template --enable_wildcard --shuffle_caption --secondary_separator=;;;"),
     ("sdxl_train_textual_inversion", "--weights=fox.safetensors --enable_wildcard --caption_prefix=sks"),
 ]  # fmt: skip
@@ -438,7 +445,8 @@ def test_what_kohya_lacks_is_noted(changes: str, note: str) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("wan-lora-24gb", ["data.path=photos"], "kohya cannot train adapters of wan; it has sd, sdxl, flux, sd3"),
+        ("wan-lora-24gb", ["data.path=photos"],
+         "kohya cannot train adapters of wan; it has sd, sdxl, flux, sd3, chroma"),
         ("z-image-80gb", ["data.path=photos"], "kohya cannot train all weights of z-image; it has sd, sdxl, flux, sd3"),
         ("sd15", ["data.path=null"], "the recipe has no data set; write data.path=FOLDER"),
         ("sd15", ["data.path=photos", "data.conditions={source: before}", "model.task=edit"],

@@ -19,7 +19,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.settings.sections.optim import OptimSettings
-from mezzotint.tasks.check.memory import MetaModel
+from mezzotint.tasks.check.meta_model import MetaModel
 
 DATA = Path(__file__).parents[2] / "parity" / "data" / "mindone-sdxl"
 RECORD = load_file(DATA / "scalings.safetensors")

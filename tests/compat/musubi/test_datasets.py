@@ -67,6 +67,40 @@ def test_clips_have_their_frames() -> None:
     recipe(WAN, FILE)
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("target_frames = [45, 1, 27, 25]", [{"frames": n, "start": "first"} for n in (1, 25, 45)]),
+        ('target_frames = [5, 9]\nframe_extraction = "chunk"', [{"frames": n, "piece_stride": n} for n in (5, 9)]),
+        ('target_frames = [5]\nframe_extraction = "slide"\nframe_stride = 3', [{"frames": 5, "piece_stride": 3}]),
+        ('target_frames = [5]\nframe_extraction = "uniform"\nframe_sample = 4', [{"frames": 5, "pieces": 4}]),
+        ('frame_extraction = "full"\nmax_frames = 47', [{"frames": 45, "short": "trim", "start": "first"}]),
+    ],
+)
+def test_clips_become_samples(keys: str, expected: list[dict[str, Any]]) -> None:
+    Path("d.toml").write_text(f"{CLIPS}{keys}\n", "utf-8")
+    read = recipe(WAN, FILE).data
+    clips = [one.settings.clips.model_dump(exclude_unset=True) for one in read.image_sets()]
+    assert [{name: one.get(name) for name in each} for one, each in zip(clips, expected, strict=True)] == expected
+    assert read.clips.frames == max(one["frames"] for one in expected)
+
+
+def test_data_sets_of_clips_have_their_own_lengths_and_rates() -> None:
+    more = '[[datasets]]\nvideo_directory = "w"\ntarget_frames = [5]\nsource_fps = 30.0\n'
+    values = data(f"{CLIPS}target_frames = [1, 9]\n{more}")
+    assert [(one["path"], one["clips"]) for one in values["sets"]] == [
+        ("v", {"frames": 1}), ("v", {"frames": 9}), ("w", {"frames": 5, "fps": 16.0})]  # fmt: skip
+    assert values["clips.start"] == "first"
+    recipe(WAN, FILE)
+
+
+def test_images_are_not_enlarged() -> None:
+    values = data(f"{ONE}enable_bucket = true\nbucket_no_upscale = true\n")
+    assert (values["buckets.shape"], values["buckets.step"], values["resolution"]) == ("own", 16, 512)
+    assert "an image above the area keeps its shape" in notes(WAN, FILE)
+    recipe(WAN, FILE)
+
+
 def test_caption_extension_decides_which_files_are_read() -> None:
     assert data(ONE)["captions.extension"] == ".txt"
     two = '[[datasets]]\nimage_directory = "b"\ncaption_extension = ".caption"\n'
@@ -85,18 +119,12 @@ def test_metadata_is_a_table_of_its_folder(kind: str) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "feature"),
     [
-        (f"{ONE}enable_bucket = true\nbucket_no_upscale = true\n", "bucket_no_upscale", features.BOUNDS),
+        (f"{CLIPS}enable_bucket = true\nbucket_no_upscale = true\n", "bucket_no_upscale", features.BOUNDS),
         (f'{ONE}control_directory = "c"\n', "control_directory", FUN_CONTROL),
         (f"{ONE}no_resize_control = true\n", "no_resize_control", FUN_CONTROL),
         (f"{ONE}multiple_target = true\n", "multiple_target", LAYERED),
         (f'{ONE}caption_extension = ".cap"\n', "caption_extension", features.EXTENSION),
         (f'{CLIPS}[[datasets]]\nimage_directory = "a"\n', "image_directory", features.BOTH),
-        (f"{CLIPS}target_frames = [1, 25]\n", "target_frames", features.LENGTHS),
-        (f'{CLIPS}[[datasets]]\nvideo_directory = "w"\ntarget_frames = [5]\n', "target_frames", features.LENGTHS),
-        (f'{CLIPS}[[datasets]]\nvideo_directory = "w"\nsource_fps = 30.0\n', "source_fps", features.RATES),
-        (f'{CLIPS}frame_extraction = "slide"\n', "frame_extraction", features.PIECES),
-        (f'{CLIPS}frame_extraction = "uniform"\nframe_sample = 2\n', "frame_extraction", features.PIECES),
-        (f'{CLIPS}frame_extraction = "full"\n', "frame_extraction", features.WHOLE),
         (f'{GENERAL}[[datasets]]\nimage_jsonl_file = "a.jsonl"\n', "image_jsonl_file", features.FILES),
         (f'{ONE}[[datasets]]\nimage_jsonl_file = "b/metadata.jsonl"\n', "image_jsonl_file", features.FORMATS),
     ],
@@ -155,6 +183,19 @@ def test_control_directory_has_condition_images(script: str) -> None:
         {"source": {"folder": "c"}}, {"source": {"folder": "d"}}
     ]  # fmt: skip
     assert recipe(script, FILE).model.task == ("edit" if script == KONTEXT else "auto")
+
+
+def test_control_images_of_one_folder_are_numbered() -> None:
+    for folder, names in (("a", ("x.png", "x.txt", "y.png")), ("c", ("x_0.png", "x_1.png", "y_0.png", "y_1.png"))):
+        Path(folder).mkdir()
+        for name in names:
+            Path(folder, name).touch()
+    values = data(f'{ONE}control_directory = "c"\n', KLEIN)
+    assert {path: value for path, value in values.items() if path.startswith("conditions.")} == {
+        "conditions.source.folder": "c", "conditions.source.suffix": "_0",
+        "conditions.source_2.folder": "c", "conditions.source_2.suffix": "_1",
+    }  # fmt: skip
+    recipe(KLEIN, FILE)
 
 
 def test_klein_needs_no_condition_images() -> None:

@@ -72,6 +72,8 @@ def test_layers_are_those_of_the_family(script: str) -> None:
         (QWEN, "--dit=a.safetensors", {"model.path": "a.safetensors", "model.config": "Qwen/Qwen-Image"}),
         (WAN, "--network_module=networks.loha", {"model.adapter.kind": "loha"}),
         (WAN, "--network_args conv_dim=4 verbose=True rank_dropout=0", {}),
+        (WAN, "--network_args rank_dropout=0.1 module_dropout=0.2 loraplus_lr_ratio=16",
+         {"model.adapter.rank_dropout": 0.1, "model.adapter.module_dropout": 0.2, "model.adapter.b_lr_ratio": 16}),
     ],
 )  # fmt: skip
 def test_settings_of_the_model(script: str, words: str, expected: dict[str, Any]) -> None:
@@ -83,6 +85,7 @@ def test_settings_of_the_model(script: str, words: str, expected: dict[str, Any]
     [
         (WAN, "--dit=a.safetensors", "model.config=FOLDER before the -- names another folder"),
         (WAN, "--t5=t5.pth", "umt5_xxl_fp16.safetensors is read"),
+        (WAN, "--clip=clip.safetensors", "only i2v-14B has an image encoder"),
         (FLUX, "--vae=ae.safetensors", "the autoencoder of the model's folder is used"),
         (FLUX, "", "in the script, they share one"),
         (FLUX, "--model_version=klein-4b", "training destroys its sampling in 4 steps"),
@@ -99,7 +102,8 @@ def test_what_differs_is_noted(script: str, words: str, text: str) -> None:
     [
         (FLUX, "--model_version=original", "--model_version", "is for another model"),
         (QWEN, "--model_version=layered", "--model_version", "needs Qwen-Image-Layered"),
-        (WAN, "--task=i2v-A14B", "--task", "needs Wan image to video"),
+        (WAN, "--task=i2v-A14B", "--task", "i2v-A14B has two transformers"),
+        (WAN, "--task=flf2v-14B", "--task", "needs Wan first and last frame to video"),
         (WAN, "--task=t2v-14B-FC", "--task", "needs Wan Fun Control"),
         (WAN, "--network_module=networks.lora", "--network_module", "is for another model"),
         (WAN, "--dit=", "--dit", "has an empty value"),
@@ -118,3 +122,49 @@ def test_missing_model_and_network_are_named() -> None:
         ("--dit", "E1017"),
         ("--network_module", "E1017"),
     ]
+
+
+@pytest.fixture
+def clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The option of a data set of clips."""
+    monkeypatch.chdir(tmp_path)
+    text = '[general]\ncaption_extension = ".txt"\n[[datasets]]\nvideo_directory = "films"\ntarget_frames = [17]\n'
+    Path("clips.toml").write_text(text, "utf-8")
+    return "--dataset_config=clips.toml"
+
+
+def test_image_to_video_models_have_their_files(clips: str) -> None:
+    encoders = ("--t5=t5.safetensors", "--clip=clip_vision_h.safetensors")
+    values = settings(WAN, clips, "--task=i2v-14B", "--dit=i2v.safetensors", *encoders)
+    expected = {
+        "model.path": "i2v.safetensors", "model.config": "Wan-AI/Wan2.1-I2V-14B-480P-Diffusers",
+        "model.over": ["t5.safetensors", "clip_vision_h.safetensors"], "model.train": ["denoiser"],
+        "data.format": "videofolder", "data.clips.frames": 17,
+    }  # fmt: skip
+    assert {path: values[path] for path in expected} == expected
+    values = settings(WAN, clips, "--task=i2v-A14B", "--dit=wan2.2_i2v_low_noise_14B_fp16.safetensors", *encoders)
+    expected = {
+        "model.config": "Wan-AI/Wan2.2-I2V-A14B-Diffusers", "model.over": ["t5.safetensors"],
+        "model.train": ["denoiser_2"], "model.adapter.targets": ["denoiser_2/blocks.*"],
+    }  # fmt: skip
+    assert {path: values[path] for path in expected} == expected
+    assert "the image encoder of the model's folder is used" in notes(WAN, clips, "--task=i2v-14B", "--clip=clip.pth")
+    assert "with the limit 900" in notes(WAN, clips, "--task=i2v-A14B", "--dit=high_noise")
+    [problem] = problems(WAN, "--task=i2v-14B")
+    assert problem.where == "datasets.0.image_directory in data.toml"
+    assert "--task=i2v-14B continues the first frame of clips" in problem.message
+
+
+def test_previews_of_image_to_video_models_continue_images(clips: str) -> None:
+    own = (clips, "--task=i2v-14B", "--sample_every_n_epochs=1", "--sample_prompts=p.txt")
+    Path("p.txt").write_text("a fox --i a.png --f 17\na cat --i b.png --f 17\n", "utf-8")
+    values = settings(WAN, *own)
+    assert (values["sample.conditions.first_frame"], values["sample.clip.frames"]) == (["a.png", "b.png"], 17)
+    assert "image_path" not in notes(WAN, *own)
+    for text, words in (
+        ("a fox --f 17\n", "has a prompt without --i, and i2v-14B"),
+        ("a --i a.png\n", "has no length"),
+    ):
+        Path("p.txt").write_text(text, "utf-8")
+        [problem] = problems(WAN, *own)
+        assert words in problem.message

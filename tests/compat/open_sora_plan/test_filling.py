@@ -42,6 +42,7 @@ class Encoder:
     """A family that encodes by a formula, frames in fours after the first, and text with a mask."""
 
     layer_streamer = None
+    animates = False
 
     calls: list[Encodes] = field(default_factory=list)
     shapes: list[tuple[int, ...]] = field(default_factory=list)

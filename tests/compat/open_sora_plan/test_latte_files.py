@@ -163,7 +163,7 @@ def test_full_size_parts_are_described_without_allocation(tmp_path: Path) -> Non
     }  # fmt: skip
     (tmp_path / "t5").mkdir()
     (tmp_path / "t5" / "config.json").write_text(json.dumps(xxl))
-    from mezzotint.tasks.check.memory import build_described_model
+    from mezzotint.tasks.check.meta_model import build_described_model
 
     section = ModelSettings(family="latte", path=MODELS / "latte-221f", latte={"text_encoder": tmp_path / "t5"})
     parts = build_described_model(Family, section)[1].parts()

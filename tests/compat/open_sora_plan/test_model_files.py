@@ -9,7 +9,7 @@ from latte_folder import settings
 
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.tasks.check._model_files import components
-from mezzotint.tasks.check.memory import build_described_model
+from mezzotint.tasks.check.meta_model import build_described_model
 
 
 def test_check_lists_the_file_of_each_part(released: Path) -> None:

@@ -15,7 +15,7 @@ from mezzotint.weights.folder.model_folder import shipped_folder
 from support.messages import refused
 
 SHIPPED = {
-    "flux-dev": ("flux", 780), "flux-schnell": ("flux", 776), "flux-fill": ("flux", 780),
+    "flux-dev": ("flux", 780), "flux-schnell": ("flux", 776), "flux-fill": ("flux", 780), "chroma": ("chroma", 643),
     "sd3-medium": ("sd3", 491), "sd3.5-medium": ("sd3", 665), "sd3.5-large": ("sd3", 923),
 }  # fmt: skip
 """The family of each shipped configuration, and the number of tensors of the published file of its denoiser."""

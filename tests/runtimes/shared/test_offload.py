@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from mezzotint import registry
 from mezzotint.families.base import ModelFamily
 from mezzotint.runtimes.base import recompute_blocks
-from mezzotint.runtimes.shared.offload import Offload
+from mezzotint.runtimes.shared.offload import Offload, Unit, count_loaded_bytes
 from mezzotint.settings.families.base import specs
 from mezzotint.settings.sections.run import RecomputeSettings
 from mezzotint.stages import Noised
@@ -124,6 +124,37 @@ def test_streamed_blocks_compute_bit_identical_results(what: str, recompute: boo
         assert all(torch.equal(one, two) for one, two in zip(plain.numbers, away.numbers, strict=True))
         assert away.most <= min(at_once, 5) * away.block + 5 * 4, at_once
         assert away.most > (min(at_once, 5) - 1) * away.block, "there is something to see"
+
+
+@pytest.mark.parametrize("kind", ["adapter", "whole"])
+@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
+def test_loaded_bytes_are_those_that_are_counted_ahead(
+    kind: str, recompute: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[int] = []
+    load = Offload._load
+
+    def count(offload: Offload, unit: Unit) -> None:
+        loaded.append(0 if unit is offload._rest else unit.bytes)
+        load(offload, unit)
+
+    monkeypatch.setattr(Offload, "_load", count)
+    for at_once in (1, 2, 4, 5):
+        torch.manual_seed(0)
+        net = Net(adapted=kind == "adapter")
+        moving = {name: p for name, p in net.named_parameters() if p.requires_grad}
+        for block in net.blocks if recompute else ():
+            block.forward = again(block.forward)
+        offload = Offload(CPU, at_once)
+        weights = None if kind == "adapter" else torch.float32
+        offload.take({"denoiser": net}, [(block,) for block in net.blocks], moving, weights)
+        offload.settle()
+        x = torch.randn(3, 7, 16)
+        for _ in range(3):
+            loaded.clear()
+            net(x, x[:, :1, :1]).square().mean().backward()
+        blocks = [unit.bytes for unit in offload._units]
+        assert sum(loaded) == count_loaded_bytes(blocks, at_once, trains=kind == "whole"), at_once
 
 
 def test_optimizer_step_may_follow_each_gradient() -> None:

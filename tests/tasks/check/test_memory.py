@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
+from mezzotint.families.flux2 import Family as Flux2
 from mezzotint.families.sd import Family
 from mezzotint.families.shared import folder_family
 from mezzotint.runtimes.base import Launch, recompute_blocks
@@ -27,9 +28,10 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.settings.base import with_values
 from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
-from mezzotint.stages import Noised
+from mezzotint.stages import Condition, Noised
 from mezzotint.tasks import assemble
-from mezzotint.tasks.check.memory import Activations, MetaModel, memory_of
+from mezzotint.tasks.check.memory import memory_of
+from mezzotint.tasks.check.meta_model import Activations, MetaModel
 from mezzotint.tasks.resolving import resolve
 from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.precision import attention
@@ -41,6 +43,7 @@ from mezzotint.weights.folder.model_folder import shipped_folder
 from support.model_export import export_model, tiny_model
 from support.trainers import batch_of, step_batches
 
+EMA_COUNT = "opt.shadow_updates"
 SQUARE, WIDE, TALL = Size(64, 64), Size(128, 64), Size(64, 128)
 UNET_15 = {
     "_class_name": "UNet2DConditionModel", "act_fn": "silu", "attention_head_dim": 8,
@@ -143,6 +146,28 @@ def test_activations_match_a_real_forward_pass(tiny: Path, changes: dict[str, An
     assert MetaModel(settings).activations(WIDE, 3).kept == really_kept(settings, WIDE, 3)
 
 
+def test_references_of_their_own_shape_count_as_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a square of 64 pixels, one of up to 2 to 1 in multiples of 16 has up to 80 × 64."""
+    seen = []
+    predict = Flux2.predict
+
+    def watched(self: Flux2, noised: Noised, condition: Condition) -> Tensor:
+        seen.append({name: tuple(image.shape[-2:]) for name, image in condition.images.items()})
+        return predict(self, noised, condition)
+
+    monkeypatch.setattr(Flux2, "predict", watched)
+    data = {
+        "resolution": 64,
+        "buckets": {"step": 16},
+        "conditions": {"person": {"folder": "p"}, "style": {"folder": "s", "align": "own"}},
+    }
+    model = {"family": "flux2", "path": str(shipped_folder("tiny-flux2")), "weights": "random"}
+    MetaModel(Recipe.model_validate({"model": model, "data": data})).activations(SQUARE, 1)
+    [shapes] = seen
+    assert shapes["person"] == (4, 4)
+    assert sorted(shapes["style"]) == [4, 5]
+
+
 def test_estimate_works_with_page_locked_inputs(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_family, "to_device", lambda tensor, device: tensor.pin_memory().to(device))
     assert MetaModel(recipe(tiny)).activations(SQUARE, 1).kept > 0
@@ -200,6 +225,8 @@ def test_estimate_matches_tensors_of_a_real_model_and_update(tiny: Path) -> None
         {"optim__ema__rule": "ramp"},
         {"run__precision": "bf16", "run__weight_dtype": "same", "run__frozen_dtype": "same"},
         {"model__train": ["text_encoder"], "data__cache__latents": True},
+        {"optim__optimizer": {"kind": "schedule-free-adamw"}, "optim__ema__rule": "ramp"},
+        {"run__precision": "bf16", "run__weight_dtype": "pure", "optim__stochastic_rounding": True},
     ):
         settings = recipe(tiny, **changes)
         memory = memory_of(MetaModel(settings), {SQUARE: 2})
@@ -210,10 +237,10 @@ def test_estimate_matches_tensors_of_a_real_model_and_update(tiny: Path) -> None
         assert memory.gradients == _bytes(real.trained.values())
         assert memory.weights == sum(_bytes((*m.parameters(), *m.buffers())) for m in real.family.parts().values())
         assert memory.ema == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))
-        assert memory.optimizer == 8 * sum(p.numel() for p in real.trained.values())
-        assert memory.masters == (
-            0 if settings.run.precision == "fp32" else 4 * sum(p.numel() for p in real.trained.values())
-        )
+        numbers = sum(p.numel() for p in real.trained.values())
+        states = _bytes(t for n, t in tensors.items() if n.startswith("opt.") and n not in ("opt.applied", EMA_COUNT))
+        assert memory.optimizer == states == 8 * numbers + 16 * (settings.optim.optimizer.kind != "adamw")
+        assert memory.masters == (4 * numbers if settings.run.weight_dtype == "same" else 0)
         assert memory.update == real.update.working_bytes()
         assert memory.loading >= memory.weights + memory.masters + memory.optimizer + memory.ema
         passes, after = memory.activations[SQUARE].with_gradients, memory.gradients + memory.update

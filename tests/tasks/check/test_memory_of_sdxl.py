@@ -8,7 +8,8 @@ import pytest
 
 from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import MetaModel, memory_of
+from mezzotint.tasks.check.memory import memory_of
+from mezzotint.tasks.check.meta_model import MetaModel
 
 UNETS = {"sdxl": 2_567_463_684, "sdxl-refiner": 2_259_526_660}
 ENCODERS = {"text_encoder": 123_060_480, "text_encoder_2": 694_659_840}

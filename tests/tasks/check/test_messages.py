@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_check_ends_with_memory_verdict_and_its_own_exit_status(
     line: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "free_device_memory", lambda device, cap: 1000)
-    monkeypatch.setattr(fitting, "ways_to_fit", lambda *arguments, **options: [])
+    monkeypatch.setattr(fitting, "ways_to_fit", lambda search, room: [])
     assert main(["check", *line]) == 5
     said = " ".join(capsys.readouterr().out.split())
     assert said.partition("does not fit: ")[2].startswith("a step's peak is ")
@@ -33,7 +34,8 @@ def test_check_ends_with_memory_verdict_and_its_own_exit_status(
     outcome = check.check(read(line[0], line[1:]))
     assert page.document(outcome)["fits"] is False
     assert outcome.memory is not None
-    outcome.ways = [fitting.FittingSettings({"run.micro_batch": 1}, outcome.memory)]
+    plan = fitting.Search(outcome.recipe, outcome.largest_batches(), "cpu", of_card=False).as_it_is()
+    outcome.ways = [replace(plan, settings={"run.micro_batch": 1})]
     way, _, verdict = " ".join(page.page(outcome)).rpartition("does not fit: ")
     assert "would fit with run.micro_batch=1 (" in way
     assert "would" not in verdict, "the verdict comes last"

@@ -78,7 +78,7 @@ def test_figures_are_those_of_the_run() -> None:
     ).render(Export("model"))
     for row in (
         "| progress | 500 of 1,000 steps, epoch 3 |", "| training loss | 0.1250 (smoothed) at step 500 |",
-        "| held-out loss | 0.2500 at step 500; lowest 0.2000 at step 200 |", "| training time | 1 min 15 s |",
+        "| held-out loss | 0.2500 at step 500; lowest 0.2000 at step 200 |",
         "| data | 1,200 samples; hash of images and captions `d1` |", "| base: denoiser | hash `f1` |",
         "| length | 1,000 steps |", "| device | cpu, 1 process |", "| versions | python 3.11, torch 2.10 |",
     ):  # fmt: skip
@@ -119,10 +119,10 @@ def test_hostile_values_are_shown_and_change_nothing(contents: Any) -> None:
         "run": {"export": {"card": {"license": HOSTILE, "author": f"---\n{HOSTILE}"}}},
     }
     files = ["a.safetensors"] if contents == "adapter" else []
-    made = card(
+    described = card(
         settings, description=[["length", HOSTILE]], environment={"device": HOSTILE}, weights={HOSTILE: HOSTILE}
     )
-    text = made.render(Export(contents, pipeline="StableDiffusionPipeline", adapter_files=files))
+    text = described.render(Export(contents, pipeline="StableDiffusionPipeline", adapter_files=files))
     assert header(text)["instance_prompt"] == ONE_LINE
     assert header(text)["license"] == " ".join(HOSTILE.split())
     outside = re.sub(r"(?ms)^(`{3,})\w+\n.*?^\1$", "", text.partition("\n---\n")[2])

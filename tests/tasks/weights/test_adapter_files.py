@@ -11,7 +11,7 @@ from mezzotint.adapters.names import LayerName
 from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.tasks.weights import adapter_files
-from mezzotint.tasks.weights.adapter_files import BaseModel
+from mezzotint.tasks.weights.adapter_files import AdapterBase
 from support.adapter_records import FILES, SD, ran
 
 LTX = Path(__file__).parents[2] / "parity" / "data" / "flow" / "ltx" / "model"
@@ -19,12 +19,12 @@ LTX = Path(__file__).parents[2] / "parity" / "data" / "flow" / "ltx" / "model"
 
 def test_base_is_a_folder_file_or_shipped_name(tmp_path: Path) -> None:
     ran("convert", SD, tmp_path / "one.safetensors")
-    folder, file = BaseModel.at(SD), BaseModel.at(tmp_path / "one.safetensors", SD)
+    folder, file = AdapterBase.at(SD), AdapterBase.at(tmp_path / "one.safetensors", SD)
     assert folder.names.weights == file.names.weights
     assert not (tmp_path / "store").exists()
-    full = BaseModel.at(Path("sd1")).names.weights
+    full = AdapterBase.at(Path("sd1")).names.weights
     assert full[LayerName("unet", "mid_block.attentions.0.transformer_blocks.0.attn2.to_k")] == (1280, 768)
-    clips = BaseModel.at(LTX)
+    clips = AdapterBase.at(LTX)
     assert {layer.component for layer in clips.names.weights} == {"transformer"}
     assert (adapter_files.usual_layout(folder), adapter_files.usual_layout(clips)) == ("kohya", "diffusers")
 
@@ -32,7 +32,7 @@ def test_base_is_a_folder_file_or_shipped_name(tmp_path: Path) -> None:
 def test_non_model_files_are_refused_with_message(tmp_path: Path) -> None:
     for path, code in ((tmp_path, "E1442"), (tmp_path / "nosuch", "E1401")):
         with pytest.raises(WeightsError) as caught:
-            BaseModel.at(path)
+            AdapterBase.at(path)
         assert caught.value.code == code
 
 
@@ -53,7 +53,7 @@ def test_adapter_given_as_model_suggests_the_right_command(
 
 
 def test_layers_are_read_in_groups_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = BaseModel.at(SD).names
+    names = AdapterBase.at(SD).names
     layers = list(names.weights)
     monkeypatch.setattr("mezzotint.weights.single_file.planned.CHUNK", 1 << 16)
     portions = list(adapter_files.portions(layers, names))

@@ -148,3 +148,15 @@ def test_unsupported_flow_conversions_are_refused(
     assert convert(tmp_path / "wan.safetensors", tmp_path / "folder") != 0
     assert "--config=FOLDER" in capsys.readouterr().err
     assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize(("task", "pipeline"), [("edit", "FluxKontextPipeline"), ("text", "FluxPipeline")])
+def test_task_of_flux_names_the_pipeline(
+    task: str, pipeline: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file of Kontext has the tensors of dev, so nothing else tells them apart."""
+    assert convert(RECORDS / "flux" / "model", tmp_path / "model", f"--task={task}") == 0
+    assert f"opens with {pipeline}.from_pretrained" in capsys.readouterr().out
+    assert json.loads((tmp_path / "model" / "model_index.json").read_text())["_class_name"] == pipeline
+    assert convert(RECORDS / "wan" / "model", tmp_path / "other", f"--task={task}") == 2
+    assert "--task is only for FLUX.1; leave it out" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from mezzotint.adapters.files import read
 from mezzotint.errors import MezzotintError
 from mezzotint.tasks.weights import resize
-from mezzotint.tasks.weights.adapter_files import BaseModel
+from mezzotint.tasks.weights.adapter_files import AdapterBase
 from mezzotint.weights.files.tensor_files import read_metadata
 from support.adapter_records import FILES, SD, ran, weights
 from support.model_export import is_sealed
@@ -21,7 +21,7 @@ from support.rounding import within
 DORA = FILES / "sd_dora_r4_a8.lycoris.safetensors"
 LOKR = FILES / "sd_lokr_r2_a4_factor4.lycoris.safetensors"
 TEXT = FILES / "sd_lora_text_r4.kohya.safetensors"
-NAMES = BaseModel.at(SD).names
+NAMES = AdapterBase.at(SD).names
 
 
 @pytest.mark.parametrize("adapter", [DORA, LOKR, TEXT], ids=["dora", "lokr", "lora"])

@@ -15,8 +15,9 @@ from mezzotint.families.base import batch_latents
 from mezzotint.families.sd import Family
 from mezzotint.settings.base import Every
 from mezzotint.stages import Batch, TextEmbedding
+from mezzotint.training.callbacks._evaluating import spread
 from mezzotint.training.callbacks.base import Action
-from mezzotint.training.callbacks.validation import OverfitWarning, Validation, spread
+from mezzotint.training.callbacks.validation import OverfitWarning, Validation
 from mezzotint.training.loop import Trainer
 from mezzotint.training.progress import Progress
 from support.trainers import batch_of, digest, latents_at, step_batches, text_of, trainer_over

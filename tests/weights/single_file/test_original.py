@@ -31,7 +31,8 @@ FLOW_MATCHING = tuple(spec.name for spec in specs() if spec.is_flow_matching)
 KINDS = {
     "sd3": "sd3", "sd3.5-medium": "sd35_medium", "sd3.5-large": "sd35_large", "flux-dev": "flux-dev",
     "flux-schnell": "flux-schnell", "chroma": "chroma", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B",
-    "wan-14b": "wan-t2v-14B",
+    "wan-14b": "wan-t2v-14B", "wan-i2v-14b": "wan-i2v-14B",
+    "krea2": "krea2",
     "ltx-2b": "ltx-video", "ltx-13b": "ltx-video-0.9.7", "klein-4b": "flux-2-dev", "klein-9b": "flux-2-dev",
     "flux2-dev": "flux-2-dev",
 }  # fmt: skip
@@ -72,7 +73,7 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
 
 
-LARGER = {"sd3.5-large", "wan-5b", "wan-14b", "ltx-13b", "klein-9b"}
+LARGER = {"sd3.5-large", "wan-5b", "wan-14b", "wan-i2v-a14b", "ltx-13b", "klein-9b"}
 """Models that differ from another one only in sizes."""
 
 
@@ -83,7 +84,7 @@ def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: st
     network, kind = family_spec(name).networks["denoiser"], files_class(name)
     own = components.shapes(network, config, where=Path("config.json"))
     own |= {"pos_embed.pos_embed": POSITIONS[model]} if model in POSITIONS else {}
-    plan = original.plan(network, config, own, kind.renames, kind.written_start)
+    plan = original.plan(network, config, own, kind.renames, kind.written_start, kind.flat)
     tensors = {key: torch.empty(shape, device="meta") for key, shape in plan.shapes.items()}
     assert infer_diffusers_model_type(tensors) == KINDS.get(model, infer_diffusers_model_type(tensors))
     convert = SINGLE_FILE_LOADABLE_CLASSES[network.rpartition(".")[2]]["checkpoint_mapping_fn"]
@@ -102,6 +103,9 @@ def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: st
         ("wan", "blocks.1.scale_shift_table", "blocks.1.modulation"),
         ("wan", "blocks.1.ffn.net.0.proj.weight", "blocks.1.ffn.0.weight"),
         ("wan", "condition_embedder.time_proj.bias", "time_projection.1.bias"),
+        ("wan", "blocks.1.attn2.add_k_proj.bias", "blocks.1.cross_attn.k_img.bias"),
+        ("wan", "blocks.1.attn2.norm_added_k.weight", "blocks.1.cross_attn.norm_k_img.weight"),
+        ("wan", "condition_embedder.image_embedder.ff.net.2.bias", "img_emb.proj.3.bias"),
         ("ltx", "transformer_blocks.1.attn1.norm_q.weight", "transformer_blocks.1.attn1.q_norm.weight"),
         ("ltx", "time_embed.emb.timestep_embedder.linear_1.bias", "adaln_single.emb.timestep_embedder.linear_1.bias"),
         (
@@ -115,6 +119,12 @@ def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: st
         ("z-image", "layers.1.attention.norm_k.weight", "layers.1.attention.k_norm.weight"),
         ("z-image", "context_refiner.0.attention.to_out.0.weight", "context_refiner.0.attention.out.weight"),
         ("z-image", "all_x_embedder.2-1.weight", "x_embedder.weight"),
+        ("krea2", "transformer_blocks.1.scale_shift_table", "blocks.1.mod.lin"),
+        (
+            "krea2",
+            "text_fusion.refiner_blocks.0.attn.norm_k.weight",
+            "txtfusion.refiner_blocks.0.attn.qknorm.knorm.scale",
+        ),
         ("qwen-image", "transformer_blocks.1.attn.to_q.weight", "transformer_blocks.1.attn.to_q.weight"),
     ],
 )

@@ -92,12 +92,12 @@ class StartedProcesses:
 
     _processes: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def start(self, line: Sequence[str], run: Path, folder: Path | None = None) -> str:
-        """Starts a command for a run with its output in `logs/started.out` of the run's folder, and returns a sentence
-        about it. folder: the working directory. Raises RecipeError E1947 with the output of a process that fails
-        immediately, CheckpointError E1160 for a run whose folders are links that lead out of it."""
+    def start(self, line: Sequence[str], run: Path, folder: Path | None = None, *, out: Path | None = None) -> str:
+        """Starts a command for a run with its output in a file, by default `logs/started.out` of the run's folder, and
+        returns a sentence about it. folder: the working directory. Raises RecipeError E1947 with the output of a
+        process that fails immediately, CheckpointError E1160 for a run whose folders are links that lead out of it."""
         RunFolder(run).refuse_links()
-        out, command = output_of(run), shlex.join(["mezzotint", *line])
+        out, command = out or output_of(run), shlex.join(["mezzotint", *line])
         new = [path for path in (run, out.parent) if not path.exists()]
         with durable.storage_errors(out):
             out.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ class StartedProcesses:
         while time.monotonic() < until and process.poll() is None:
             time.sleep(0.05)
         if process.poll():
-            output = last_output(run)
+            output = last_output(run, out)
             if new:
                 out.unlink(missing_ok=True)
                 durable.drop_empty(new)
@@ -140,9 +140,9 @@ def output_of(run: Path) -> Path:
     return run / "logs" / "started.out"
 
 
-def last_output(run: Path) -> str:
-    """The output of the last process that was started for a run."""
-    text = tails.tail(output_of(run), within=run)
+def last_output(run: Path, out: Path | None = None) -> str:
+    """The output of the last process that was started for a run. out: its file, by default `output_of`."""
+    text = tails.tail(out or output_of(run), within=run)
     return text.rpartition(f"\n{_PROMPT}")[2].removeprefix(_PROMPT).partition("\n")[2].strip()
 
 

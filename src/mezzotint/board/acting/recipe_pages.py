@@ -20,22 +20,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mezzotint import durable, registry
-from mezzotint.assets import DATA
 from mezzotint.board.acting.fields import field_of, word_of
 from mezzotint.board.answers import JsonAnswer, read_body
 from mezzotint.board.pages import Pages
-from mezzotint.board.reading import values
 from mezzotint.board.reading.root_folders import OutsideFolders, inside
 from mezzotint.board.reading.tails import make_printable
-from mezzotint.data.files.listing import is_remote
 from mezzotint.errors import OutOfMemory, Problem, RecipeError
 from mezzotint.runtimes.shared.launch import Launch
-from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.reading.paths import by_path, sections, settings
-from mezzotint.settings.reading.read import Reading, candidate_paths, read, read_text, shipped_recipes
+from mezzotint.settings.reading.read import Reading, read, read_text, shipped_recipes
+from mezzotint.settings.reading.writing import flatten, without_defaults
 from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks.reading import foreign, stamps
 from mezzotint.tasks.reading.continuing import folder_of, is_run, with_run
+from mezzotint.tasks.reading.missing import find_missing_data
 from mezzotint.tasks.translate import text as translated_text
 
 _CHECK_SECONDS = 600
@@ -74,7 +72,7 @@ class RecipePages:
         name = request.query_params.get("base", "mini")
         changed = dict(part.split("=", 1) for part in request.query_params.getlist("set") if "=" in part)
         reading = self._base({"base": name}).read([])
-        dumped = dict(values.flatten(reading.recipe.model_dump(mode="json", by_alias=True)))
+        dumped = dict(flatten(reading.recipe.model_dump(mode="json", by_alias=True)))
         groups: dict[str, list[dict[str, Any]]] = {}
         for setting in settings():
             if setting.path == "schema":
@@ -105,23 +103,8 @@ class RecipePages:
                 _problem_json(Problem("", error.message, code=error.code))
             ]
             return {"problems": problems, "command": shlex.join(line), "yaml": ""}
-        return {"problems": self._missing_data(reading), "command": shlex.join(line), "yaml": as_yaml(reading)}
-
-    def _missing_data(self, reading: Reading) -> list[dict[str, Any]]:
-        """A problem for each missing folder of `data.path`. Formats whose data may be elsewhere than on a disk are left
-        to `check`."""
-        data, folder = reading.recipe.data, self.pages.roots.folders[0]
-        if format_spec(data.format).has_own_paths:
-            return []
-        recipe_folder = reading.path.parent if reading.path else None
-        return [
-            _problem_json(
-                Problem("data.path", f"{path} does not exist", f"name a folder, absolute or below {folder}", "E1201")
-            )
-            for path in data.paths
-            if not is_remote(path)
-            and not any(map(os.path.exists, (folder / path, *candidate_paths(path, recipe_folder, shipped=DATA))))
-        ]
+        missing = find_missing_data(reading, self.pages.roots.folders[0])
+        return {"problems": list(map(_problem_json, missing)), "command": shlex.join(line), "yaml": as_yaml(reading)}
 
     async def check(self, request: Request) -> Response:
         """The result of `mezzotint check` for a form: {status, verdict, problems, text, command}."""
@@ -147,6 +130,26 @@ class RecipePages:
         return JsonAnswer(await run_in_threadpool(self._start, value))
 
     def _start(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        arguments, run, name = self._run_of(value)
+        return {"message": self.pages.started.start(arguments, run, self.pages.roots.folders[0]), "run": name}
+
+    async def enqueue(self, request: Request) -> Response:
+        """Adds a form to the queue: {message, command}."""
+        value = await read_body(request)
+        return JsonAnswer(await run_in_threadpool(self._enqueue, value))
+
+    def _enqueue(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        arguments, *_ = self._run_of(value)
+        line = ["queue", "add", f"--queue={self.pages.queue.folder}", *arguments[1:]]
+        done = run_command(line, self.pages.roots.folders[0])
+        output = make_printable((done.stderr if done.returncode else done.stdout).decode("utf-8", "replace")).strip()
+        if done.returncode:
+            raise RecipeError(output.removeprefix("error").strip(), code="E1947")
+        return {"message": output.partition("\n")[0], "command": shlex.join(["mezzotint", *line])}
+
+    def _run_of(self, value: Mapping[str, Any]) -> tuple[list[str], Path, str]:
+        """The arguments that train a form, with its run folder and the name of the run. Raises RecipeError E1949 for a
+        form that is not saved, or would write outside of the folders of the page."""
         base, overrides = self._base(value), _list_overrides(value)
         named = self._base_arguments(base)
         folder = self.pages.roots.folders[0]
@@ -167,7 +170,7 @@ class RecipePages:
                 f"{' or '.join(map(str, self.pages.roots.folders))}; start this one in a terminal",
                 code="E1949",
             )
-        return {"message": self.pages.started.start(["train", *named, *overrides], run, folder), "run": name}
+        return ["train", *named, *overrides], run, name
 
     async def translate(self, request: Request) -> Response:
         """Translates another trainer's command to a recipe, with notes: {dialect, line}."""
@@ -257,7 +260,10 @@ class RecipePages:
         except OutsideFolders:
             parent = None
         is_name = re.fullmatch(r"\w[\w .-]*\.ya?ml", last) and len(last.encode()) <= _NAME
-        if parent is None or not parent.is_dir() or not is_name:
+        is_queue = str(parent) == os.path.realpath(
+            self.pages.queue.folder
+        )  # a recipe there would be trained, wherever it writes
+        if parent is None or not parent.is_dir() or not is_name or is_queue:
             raise RecipeError(
                 f"{make_printable(name)!r}: give the name of a new .yaml file in a folder of "
                 f"{self.pages.roots.folders[0]}",
@@ -287,26 +293,21 @@ def _problem_json(problem: Problem) -> dict[str, Any]:
 
 def as_yaml(reading: Reading) -> str:
     """The recipe as YAML, without defaults."""
-    tree: dict[str, Any] = {"schema": 1}
-    for path, value in values.flatten(reading.recipe.model_dump(mode="json", by_alias=True)):
-        setting = by_path().get(path)
-        if path == "schema" or (setting is not None and setting.default == value):
-            continue
-        section = tree
-        *folders, name = path.split(".")
-        for folder in folders:
-            section = section.setdefault(folder, {})
-        section[name] = value
-    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.safe_dump(without_defaults(reading.recipe), sort_keys=False, allow_unicode=True, width=100)
+
+
+def run_command(line: list[str], folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """Runs a command to its end in a folder. Raises subprocess.TimeoutExpired."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True,
+        check=False, timeout=_CHECK_SECONDS, cwd=folder,
+    )  # fmt: skip
 
 
 def _run_check(line: list[str], folder: Path) -> dict[str, Any]:
     """Runs a check: its exit status, verdict, problems and output."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True,
-            check=False, timeout=_CHECK_SECONDS, cwd=folder,
-        )  # fmt: skip
+        done = run_command(line, folder)
     except subprocess.TimeoutExpired:
         message = f"The check was stopped after {_CHECK_SECONDS} s."
         return {"status": -1, "verdict": message, "problems": [], "text": ""}

@@ -75,6 +75,12 @@ class MetricsTable:
         if "loss" in line:
             self.last = dict(line)
 
+    def latest(self, tag: str, step: int) -> float | None:
+        """The last value of a tag up to a step; None if there is none."""
+        x, y = self.curve(tag, "step")
+        before = np.flatnonzero(x <= step)
+        return float(y[before[-1]]) if len(before) else None
+
     def curve(self, tag: str, axis: Axis) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Positions and values of a tag; empty for an unknown tag."""
         if tag not in self.rows:

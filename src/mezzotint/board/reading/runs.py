@@ -14,8 +14,8 @@ from typing import Any, Literal
 from mezzotint import outside
 from mezzotint.assets import MODELS
 from mezzotint.board.reading import values
-from mezzotint.board.reading.holders import Holder, holder
 from mezzotint.board.reading.tails import make_printable, to_amount, to_count, to_number
+from mezzotint.tasks.holders import Holder, holder
 
 State = Literal["starting", "running", "stopped", "finished", "diverged", "killed", "failed", "elsewhere", "waiting"]
 
@@ -158,14 +158,11 @@ def _state(path: Path, events: Sequence[Mapping[str, Any]], lock_holder: Holder)
 def last_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of the last lines of a file, oldest first, without incomplete lines."""
     try:
-        with outside.open_plain(path, within=path.parent) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL))
-            lines = file.read(_TAIL).split(b"\n")
+        lines = outside.read_tail(path, limit=_TAIL, within=path.parent).split(b"\n")
     except OSError:
         return []
     objects = []
-    for line in lines if size <= _TAIL else lines[1:]:
+    for line in lines:
         try:
             value = outside.parse_json(line.decode("utf-8", "replace"))
         except ValueError:

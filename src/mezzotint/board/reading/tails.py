@@ -18,14 +18,9 @@ def tail(path: Path, *, limit: int = TAIL, within: Path | None = None) -> str:
     """The last complete lines of a file, at most `limit` bytes; "" if there is no file, or if a link leads to it out of
     `within`, by default the file's folder. The text is `make_printable`."""
     try:
-        with outside.open_plain(path, within=within or path.parent) as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - limit))
-            block = file.read(limit)
+        block = outside.read_tail(path, limit=limit, within=within or path.parent)
     except OSError:
         return ""
-    if size > limit:
-        block = block[block.find(b"\n") + 1 :]
     return make_printable(block.decode("utf-8", "replace"))
 
 

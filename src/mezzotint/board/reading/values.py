@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.settings import reference
 from mezzotint.settings.reading import yaml_rules
 from mezzotint.settings.reading.paths import by_path
+from mezzotint.settings.reading.writing import flatten
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +62,6 @@ def _origins(path: Path) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return {str(n): str(o) for n, o in content.items()} if isinstance(content, dict) else {}
-
-
-def flatten(mapping: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of every leaf."""
-    for name, value in mapping.items():
-        path = f"{before}{name}"
-        if isinstance(value, dict) and value and path not in by_path():
-            yield from flatten(value, f"{path}.")
-        else:
-            yield path, value
 
 
 def to_text(value: Any) -> str:

@@ -115,6 +115,12 @@ document.querySelector(".sidebar").addEventListener("click", (event) => {
   field.focus();
 });
 button("start", async () => { location.href = `/run?${new URLSearchParams({ run: (await send("/api/start", formValues())).run })}`; });
+button("enqueue", async () => {
+  const { message } = await send("/api/queue/add", formValues()), saved = document.getElementById("saved");
+  showMessage(message);
+  saved.hidden = false;
+  saved.replaceChildren(`${message}. `, el("a", { href: "/queue" }, "Show the queue"));
+});
 button("translate", async () => {
   const container = document.getElementById("translated");
   container.replaceChildren();

@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 from mezzotint.compat.ai_toolkit._keys import Keys
-from mezzotint.compat.ai_toolkit._model import CONTROLS, Arch
+from mezzotint.compat.ai_toolkit._model import ANIMATING, CONTROLS, Arch, Control
 from mezzotint.compat.ai_toolkit._rows import OWN
+from mezzotint.settings.sections.conditions import FIRST_FRAME
 
 FOLDERS = ("control_path", "control_path_1", "control_path_2", "control_path_3")
 FILES = ("ctrl_img", "ctrl_img_1", "ctrl_img_2", "ctrl_img_3")
@@ -46,14 +47,21 @@ def read_folders(one: Keys, process: Keys, arch: Arch) -> dict[str, tuple[Any, s
 
 
 def _refusal(arch: Arch) -> tuple[str, str]:
+    if arch.name in ANIMATING:
+        return f"{arch.name} continues the first frame of each clip and takes no control images", "leave it out"
     message = f"{arch.name} generates from text alone and takes no control images"
     return message, f"leave it out, or choose {', '.join(CONTROLS)}"
 
 
 def needs_images(arch: Arch) -> bool:
     """Whether nothing can be generated without a control image."""
-    control = CONTROLS.get(arch.name)
+    control = _of_samples(arch)
     return control is not None and control.is_required
+
+
+def _of_samples(arch: Arch) -> Control | None:
+    """The control images of samples."""
+    return Control(1, "target", True) if arch.name in ANIMATING else CONTROLS.get(arch.name)
 
 
 def split_prompt(prompt: str) -> tuple[str, Files]:
@@ -74,7 +82,7 @@ def _number(key: str) -> int:
 
 def set_files(process: Keys, arch: Arch, prompts: list[tuple[str, Files]]) -> None:
     """Sets the control images of previews. prompts: the flag and the images of each."""
-    control, first = CONTROLS.get(arch.name), next((one for one in prompts if one[1]), prompts[0])
+    control, first = _of_samples(arch), next((one for one in prompts if one[1]), prompts[0])
     numbers = {tuple(sorted(files)) for _, files in prompts}
     if control is None:
         if first[1]:
@@ -86,4 +94,5 @@ def set_files(process: Keys, arch: Arch, prompts: list[tuple[str, Files]]) -> No
     for index, number in enumerate(sorted(first[1])):
         every = [files.get(number, "") for _, files in prompts]
         value = every[0] if len(set(every)) == 1 else every
-        process.draft.set(f"sample.conditions.{_name(index)}", value, first[0])
+        name = FIRST_FRAME if arch.name in ANIMATING else _name(index)
+        process.draft.set(f"sample.conditions.{name}", value, first[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 from mezzotint.compat.ai_toolkit._control import FOLDERS, read_folders
 from mezzotint.compat.ai_toolkit._keys import Keys
-from mezzotint.compat.ai_toolkit._model import Arch
+from mezzotint.compat.ai_toolkit._model import ANIMATING, Arch
 from mezzotint.settings.sections.buckets import has_too_many_sizes
 
 _MOST_ASPECT = 4.0
@@ -153,6 +153,9 @@ def _set_shared(process: Keys, arch: Arch, sets: list[Keys]) -> None:
         masked[0].set("data.mask.background", least.pop(), "mask_min_value")
     if any(one.integer("num_frames") > 1 for one in sets):
         _set_clips(arch, sets)
+    elif arch.name in ANIMATING:
+        message = f"is 1, and {arch.name} continues the first frame of clips"
+        sets[0].refuse("num_frames", message, "write the length of the clips, 4n + 1", "E1017")
 
 
 def _set_clips(arch: Arch, sets: list[Keys]) -> None:
@@ -170,8 +173,11 @@ def _set_clips(arch: Arch, sets: list[Keys]) -> None:
     if any(one["do_i2v"] for one in sets):
         if arch.name == "wan22_5b":
             first.set("model.wan.first_frame_prob", 1.0, "do_i2v")
+        elif arch.name in ANIMATING:
+            first.note("do_i2v", f"{arch.name} always continues the first frame")
         else:
-            first.refuse_until("Wan image to video", "do_i2v")
+            remedy = f"leave it out, or choose wan22_5b, {' or '.join(ANIMATING)}"
+            first.refuse("do_i2v", f"{arch.name} generates from text alone", remedy, "E1017")
 
 
 def _tree(flat: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ ARCHS = {
     "sd1": "sd", "sd15": "sd", "sd2": "sd", "sdxl": "sdxl", "sd3": "sd3", "flux": "flux", "flux_kontext": "flux",
     "chroma": "chroma", "flux2": "flux2",
     "flux2_klein_4b": "flux2", "flux2_klein_9b": "flux2", "qwen_image": "qwen-image",
-    "qwen_image_edit": "qwen-image", "qwen_image_edit_plus": "qwen-image", "zimage": "z-image",
-    "wan21": "wan", "wan22_14b": "wan", "wan22_5b": "wan",
+    "qwen_image_edit": "qwen-image", "qwen_image_edit_plus": "qwen-image", "zimage": "z-image", "krea2": "krea2",
+    "wan21": "wan", "wan22_14b": "wan", "wan22_5b": "wan", "wan21_i2v": "wan", "wan22_14b_i2v": "wan",
 }  # fmt: skip
 """Families by `model.arch`; a variant may follow a colon, such as `wan21:14b`."""
 
@@ -26,12 +26,15 @@ _OTHER_ARCHS = {
     "flex1": "Flex.1", "flex2": "Flex.2",
     "zeta_chroma": "Zeta-Chroma", "lumina2": "Lumina-Image 2", "hidream": "HiDream", "hidream_e1": "HiDream",
     "hidream_o1": "HiDream", "omnigen2": "OmniGen2",
-    "wan21_i2v": "Wan image to video", "wan22_14b_i2v": "Wan image to video",
     "ltx2": "LTX-2", "ltx2.3": "LTX-2", "ltx2.5": "LTX-2", "pixart": "PixArt", "pixart_sigma": "PixArt",
     "auraflow": "AuraFlow", "ssd": "SSD-1B", "vega": "Segmind Vega", "anima": "Anima", "ernie_image": "ERNIE-Image",
     "ace_step_15": "audio", "ace_step_15_xl": "audio", "minimax_h3": "MiniMax-H3",
 }  # fmt: skip
 """Kinds of models that Mezzotint does not have yet, by `model.arch`."""
+ANIMATING = ("wan21_i2v", "wan22_14b_i2v")
+"""Kinds of models that continue the first frame of a clip."""
+TWO_DENOISERS = ("wan22_14b", "wan22_14b_i2v")
+"""Kinds of models with one denoiser for high noise and one for low noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,9 @@ CONTROLS = {
     **dict.fromkeys(("flux2", "flux2_klein_4b", "flux2_klein_9b"), Control(1000, "own")),
 }
 """Control images by `model.arch`; other models take none."""
+
+EXTRA_GUIDANCE = ("krea2",)
+"""Families whose guidance scale in Mezzotint is one less: they add the guidance difference on top."""
 
 _SWITCHES = {"is_xl": "sdxl", "is_v3": "sd3", "is_flux": "flux", "is_v2": "sd2"} | {
     f"is_{name}": name for name in ("pixart", "pixart_sigma", "auraflow", "lumina2", "ssd", "vega")
@@ -124,6 +130,8 @@ def set_model(process: Keys, arch: Arch) -> None:
         process.set("model.attention", "flash", "train.attention_backend")
     if process["train.bypass_guidance_embedding"] and arch.family == "flux":
         process.refuse_until("FLUX without its guidance embedding", "train.bypass_guidance_embedding")
+    if process.text("model.assistant_lora_path"):
+        process.set("model.under", [{"path": process.text("model.assistant_lora_path")}], "model.assistant_lora_path")
     parts = _set_parts(process, arch)
     if arch.has_adapter:
         _set_adapter(process, arch, parts)
@@ -138,7 +146,7 @@ def _set_parts(process: Keys, arch: Arch) -> list[str]:
     parts, keys = [], ["train.train_unet", "train.train_text_encoder"]
     if process["train.train_unet"]:
         parts.append("denoiser")
-        if arch.name == "wan22_14b":
+        if arch.name in TWO_DENOISERS:
             noise = {"denoiser": "train_high_noise", "denoiser_2": "train_low_noise"}
             parts = [part for part, key in noise.items() if process[f"model.model_kwargs.{key}"]]
             keys = [f"model.model_kwargs.{key}" for key in noise.values()]

@@ -32,7 +32,8 @@ MODEL = (
     waits("model.refiner_name_or_path", str, "a refiner in previews", "SDXL's refiner"),
     of("model.refiner_start_at", 0.5, "refiner_name_or_path"),
     waits("model.lora_path", str, "adapters merged before the training", "`mezzotint merge` does it beforehand"),
-    waits("model.assistant_lora_path", str, ASSISTANTS, "an adapter that is active while training"),
+    row("model.assistant_lora_path", str, "model.under", "a file, or a folder with one: an adapter that is active "
+        "while training, and not in previews"),
     waits("model.inference_lora_path", str, ASSISTANTS, "an adapter that is active in previews"),
     waits("model.unconditional_lora_path", str, ASSISTANTS, "an adapter for the unconditional half"),
     waits("model.latent_space_version", str, "other latent spaces", "of another autoencoder"),
@@ -76,6 +77,7 @@ MODEL = (
     row("model.model_kwargs.train_low_noise", True, "model.train", "of Wan 2.2 A14B: the denoiser of low noise"),
     ignored("model.model_kwargs.match_target_res", False, "control images always have about the area of the "
             "resolution"),
+    waits("model.model_kwargs.edit", False, CONTROL, "of Krea 2, with adapters that were trained to edit"),
     waits("model.model_paths", str, "single files for parts of a model", "its keys", from_json=note_section),
     waits("model.in_context", False, CONTROL, "control images beside the image"),
 )
@@ -125,7 +127,7 @@ DATASETS = (
     row("cache_latents_to_disk", False, "data.cache.latents", "for all sets, in Mezzotint's cache"),
     row("cache_text_embeddings", False, "data.cache.text", "for all sets"),
     ignored("cache_tensors_to_disk", False, "decoded images are not kept"),
-    ignored("cache_clip_vision_to_disk", False, "there are no image encoders"),
+    ignored("cache_clip_vision_to_disk", False, "what an image encoder sees is cached with the latents"),
     ignored("load_image_when_caching_latents", False, "images are not needed beside their latents"),
     ignored("cache_latents_num_workers", int, "workers are chosen by the machine"),
     ignored("num_workers", 2, "workers are chosen by the machine"),
@@ -137,7 +139,8 @@ DATASETS = (
     row("shrink_video_to_frames", True, "data.clips.interval", "frames are spread over the clip (unverified)"),
     waits("auto_frame_count", False, "clips of different lengths", "frames by the length of the clip"),
     of("trim_auto_frame_count_tail", True, "auto_frame_count"),
-    row("do_i2v", False, "model.wan.first_frame_prob", "first-frame conditioning of Wan 2.2 TI2V 5B (unverified)"),
+    row("do_i2v", False, "model.wan.first_frame_prob", "first-frame conditioning of Wan 2.2 TI2V 5B; I2V models always "
+        "continue the first frame (unverified)"),
     waits("do_audio", False, "audio", "sound of clips"),
     of("audio_preserve_pitch", False, "do_audio"),
     of("audio_normalize", False, "do_audio"),

@@ -7,7 +7,8 @@ from typing import Any
 from mezzotint.compat.kit.dialect import Row, ignored, mapped, refused, row, waits
 
 # names of awaited features
-WEIGHTS = "loss weights by timestep"
+WEIGHTS = "other loss weights by SNR"
+DENSITY = "other noise levels"
 CONTENT = "content and style timesteps"
 OPTIMIZERS = "Automagic and 8-bit Prodigy"
 PRESERVATION = "output preservation"
@@ -189,8 +190,9 @@ SAMPLES = (
 _TRAIN = (
     row("train.noise_scheduler", "ddpm", "objective.timesteps objective.flow.density",
         "flowmatch for flow-matching models, ddpm for SD and SDXL"),
-    row("train.timestep_type", "sigmoid", "objective.flow.density objective.flow.shift objective.flow.grid",
-        "how σ is drawn; of flowmatch"),
+    row("train.timestep_type", "sigmoid", "objective.flow.density objective.flow.shift objective.flow.grid "
+        "objective.weighting objective.weight_table", "how σ is drawn, and with weighted also loss weights; of "
+        "flowmatch"),
     row("train.content_or_style", "balanced", "objective.timesteps", "only balanced, which prefers no noise level",
         choices=("balanced", "style", "content")),
     row("train.steps", 1000, "run.steps", "updates", above=0),
@@ -240,8 +242,8 @@ _TRAIN = (
     row("train.min_snr_gamma", float, "objective.min_snr_gamma", "min(SNR, γ)/SNR; of ddpm", above=0),
     waits("train.snr_gamma", float, WEIGHTS, "γ/SNR"),
     waits("train.learnable_snr_gos", False, WEIGHTS, "learned weights"),
-    waits("train.linear_timesteps", False, WEIGHTS, "a bell of weights"),
-    waits("train.linear_timesteps2", False, WEIGHTS, "half a bell of weights"),
+    row("train.linear_timesteps", False, "objective.weighting", "bell, with timestep_type: linear"),
+    row("train.linear_timesteps2", False, "objective.weighting", "half-bell, with timestep_type: linear"),
     mapped("train.noise_offset", 0.0, "objective.noise_offset", "constant over each channel", least=0),
     ignored("train.skip_first_sample", False, "previews start at step 0"),
     ignored("train.force_first_sample", False, "previews start at step 0"),
@@ -283,9 +285,13 @@ _TRAIN = (
     waits("train.train_turbo", False, "turbo training", "trains few-step sampling"),
     of("train.show_turbo_outputs", False, "train_turbo"),
     of("train.audio_loss_multiplier", 1.0, "do_audio"),
-    of("train.diff_output_preservation_multiplier", 1.0, "diff_output_preservation"),
-    of("train.diff_output_preservation_class", "", "diff_output_preservation"),
-    of("train.blank_prompt_preservation_multiplier", 1.0, "blank_prompt_preservation"),
+    row("train.diff_output_preservation", False, "objective.preserve.kind",
+        "output: the trigger word is replaced where it stands as a whole word"),
+    row("train.diff_output_preservation_multiplier", 1.0, "objective.preserve.weight", "with diff_output_preservation"),
+    row("train.diff_output_preservation_class", "", "data.captions.class_word", "with diff_output_preservation"),
+    row("train.blank_prompt_preservation", False, "objective.preserve.kind", "blank"),
+    row("train.blank_prompt_preservation_multiplier", 1.0, "objective.preserve.weight",
+        "with blank_prompt_preservation"),
     of("train.inverted_mask_prior_multiplier", 0.5, "inverted_mask_prior"),
     of("train.batch_noise_correction_scale", 0.1, "do_batch_noise_correction"),
     of("train.signal_amplification_strength", 0.5, "do_signal_amplification"),
@@ -312,7 +318,7 @@ _TRAIN = (
               optimal_noise_pairing_samples=1, force_consistent_noise=False, blended_blur_noise=False,
               standardize_images=False, standardize_latents=False),
     *_waiting(PRESERVATION, "keeps the output for other prompts",
-              diff_output_preservation=False, blank_prompt_preservation=False, inverted_mask_prior=False,
+              inverted_mask_prior=False,
               do_prior_divergence=False, do_blank_stabilization=False),
     *_waiting(GUIDANCE, "of guidance",
               negative_prompt=str, do_cfg=False, do_random_cfg=False, cfg_scale=1.0, do_guidance_loss=False,

@@ -7,7 +7,7 @@ from typing import Any
 
 from mezzotint.compat.ai_toolkit._control import FILES, Files, needs_images, read_files, set_files, split_prompt
 from mezzotint.compat.ai_toolkit._keys import Keys
-from mezzotint.compat.ai_toolkit._model import Arch
+from mezzotint.compat.ai_toolkit._model import ANIMATING, EXTRA_GUIDANCE, Arch
 from mezzotint.compat.ai_toolkit._rows import OWN
 from mezzotint.compat.ai_toolkit._train import to_updates
 from mezzotint.compat.kit.derived import safe_name
@@ -80,7 +80,8 @@ def _set_previews(process: Keys, arch: Arch) -> None:
         process.set("run.preview.every", None, "train.disable_sampling", key)
         return
     if needs_images(arch) and not any(files for _, files in images):
-        text = f"without ctrl_img there are no previews: {arch.name} edits images"
+        does = "continues an image" if arch.name in ANIMATING else "edits images"
+        text = f"without ctrl_img there are no previews: {arch.name} {does}"
         process.note(key, f"{text}; write --ctrl_img FILE after each prompt")
         process.set("run.preview.every", None, key)
         return
@@ -88,14 +89,17 @@ def _set_previews(process: Keys, arch: Arch) -> None:
     process.set("run.preview.every", f"{every} steps", "sample.sample_every")
     process.set("sample.prompts", prompts, key)
     process.set("sample.negative_prompt", process.text("sample.neg"), "sample.neg")
-    process.set("sample.guidance", process.number("sample.guidance_scale"), "sample.guidance_scale")
+    process.set("sample.guidance", _guidance(process.number("sample.guidance_scale"), arch), "sample.guidance_scale")
     process.set("sample.size", [_side(process["sample.width"]), _side(process["sample.height"])],
                 "sample.width", "sample.height")  # fmt: skip
     _set_solver(process)
     if arch.family == "wan":
+        if arch.name in ANIMATING and process.integer("sample.num_frames") < 2:
+            message = f"has one frame, and {arch.name} continues an image"
+            process.refuse("sample.num_frames", message, "write num_frames: 41, or another 4n + 1", "E1017")
         process.set("sample.clip.frames", process.integer("sample.num_frames"), "sample.num_frames")
         process.set("sample.clip.rate", float(process.integer("sample.fps")), "sample.fps")
-    _set_common(process, samples)
+    _set_common(process, samples, arch)
     set_files(process, arch, images)
 
 
@@ -132,7 +136,12 @@ def _set_solver(process: Keys) -> None:
         process.set("sample.solver", solver, "sample.sampler")
 
 
-def _set_common(process: Keys, samples: list[Keys]) -> None:
+def _guidance(scale: float, arch: Arch) -> float:
+    """A guidance scale, where 1 is none, as the family's in Mezzotint."""
+    return max(0.0, scale - 1.0) if arch.family in EXTRA_GUIDANCE else scale
+
+
+def _set_common(process: Keys, samples: list[Keys], arch: Arch) -> None:
     """Sets settings of samples that are the same for all of them; others are not supported yet."""
     for name, path in _OWN.items():
         own = [one for one in samples if one.is_given(name)]
@@ -141,7 +150,8 @@ def _set_common(process: Keys, samples: list[Keys]) -> None:
         if len(own) < len(samples) or len({one[name] for one in own}) > 1:
             own[0].refuse_until(OWN, name, "write it in sample, for all of them")
             continue
-        own[0].set(path, own[0][name], name)
+        value = _guidance(own[0].number(name), arch) if name == "guidance_scale" else own[0][name]
+        own[0].set(path, value, name)
     sized = [one for one in samples if one.is_given("width") or one.is_given("height")]
     sizes = {(one["width"], one["height"]) for one in sized}
     if not sized:

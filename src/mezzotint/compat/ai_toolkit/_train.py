@@ -6,7 +6,7 @@ from typing import Any
 
 from mezzotint.compat.ai_toolkit._keys import Keys
 from mezzotint.compat.ai_toolkit._model import Arch
-from mezzotint.compat.ai_toolkit._rows import CONTENT, LOSSES, OPTIMIZERS, WEIGHTS
+from mezzotint.compat.ai_toolkit._rows import CONTENT, DENSITY, LOSSES, OPTIMIZERS
 from mezzotint.errors import did_you_mean
 
 _EPS = 1e-6
@@ -54,7 +54,13 @@ DENSITIES: dict[str, dict[str, Any]] = {
         for name in ("shift", "flux_shift", "lumina2_shift")
     },
 }
-_WEIGHTED = ("weighted", "lognorm_blend", "next_sample", "one_step")
+DENSITIES["weighted"] = DENSITIES["linear"]
+_WAITING_DENSITIES = ("lognorm_blend", "next_sample", "one_step")
+TABLE = "flex.1-alpha"
+BELLS = {"train.linear_timesteps2": "half-bell", "train.linear_timesteps": "bell"}
+"""Keys that weight the loss, the first before the second."""
+PRESERVED = {"diff_output_preservation": "output", "blank_prompt_preservation": "blank"}
+"""Kinds of `objective.preserve`."""
 LOSS_TYPES = {"mse": "mse", "mae": "l1"}
 
 
@@ -202,6 +208,22 @@ def _set_accumulation(process: Keys) -> None:
         process.note(new, "gradients of micro-batches are averaged; ai-toolkit adds them up before it clips")
 
 
+def _set_preservation(process: Keys) -> None:
+    chosen = [name for name in PRESERVED if process[f"train.{name}"]]
+    if len(chosen) > 1:
+        process.refuse(f"train.{chosen[1]}", f"and {chosen[0]} are both on", "leave out one of them", "E1017")
+    if not chosen:
+        return
+    key = f"train.{chosen[0]}"
+    process.set("objective.preserve.kind", PRESERVED[chosen[0]], key)
+    process.set("objective.preserve.weight", process.number(f"{key}_multiplier"), f"{key}_multiplier")
+    if PRESERVED[chosen[0]] == "output":
+        word = process.text(f"{key}_class")
+        if not word:
+            process.refuse(f"{key}_class", "is empty, so nothing replaces the trigger word", "write person", "E1017")
+        process.set("data.captions.class_word", word, f"{key}_class")
+
+
 def set_objective(process: Keys, arch: Arch) -> None:
     """Sets the section `objective`."""
     loss = process.text("train.loss_type")
@@ -212,6 +234,7 @@ def set_objective(process: Keys, arch: Arch) -> None:
     bias = process.text("train.content_or_style")
     if bias != "balanced":
         process.refuse_until(CONTENT, "train.content_or_style", "write balanced")
+    _set_preservation(process)
     scheduler = process.text("train.noise_scheduler")
     if arch.is_flow and scheduler != "flowmatch":
         message = f"is {scheduler}, and {arch.family} is a flow-matching model"
@@ -223,6 +246,9 @@ def set_objective(process: Keys, arch: Arch) -> None:
         _set_noise_levels(process)
     else:
         _set_timesteps(process)
+        for key in BELLS:
+            if process[key]:
+                process.note(key, "has no effect with ddpm, as in ai-toolkit")
 
 
 def _set_timesteps(process: Keys) -> None:
@@ -240,16 +266,35 @@ def _set_timesteps(process: Keys) -> None:
         process.set("objective.min_snr_form", "ratio", "train.min_snr_gamma")
 
 
+def _set_weighting(process: Keys, kind: str) -> str:
+    """Sets the loss weights of noise levels; returns the kind of density that is used with them."""
+    bell = next((key for key in BELLS if process[key]), None)
+    if kind == "weighted":
+        process.set("objective.weighting", "table", "train.timestep_type")
+        process.set("objective.weight_table", TABLE, "train.timestep_type")
+        process.note("train.timestep_type", "versions before its weights were fixed use those of linear_timesteps; for "
+                     "these write objective.weighting=bell before the double dash")  # fmt: skip
+        if bell:
+            process.note(bell, "has no effect with timestep_type: weighted, as in ai-toolkit")
+    elif bell:
+        process.set("objective.weighting", BELLS[bell], bell)
+        if kind != "linear" and process.is_given("train.timestep_type"):
+            process.note("train.timestep_type", f"is linear with {bell.removeprefix('train.')}, as in ai-toolkit")
+        return "linear"
+    return kind
+
+
 def _set_noise_levels(process: Keys) -> None:
     """σ of flow-matching models."""
     kind = process.text("train.timestep_type")
-    if kind in _WEIGHTED:
-        process.refuse_until(WEIGHTS, "train.timestep_type", "write sigmoid, linear or shift")
+    if kind in _WAITING_DENSITIES:
+        process.refuse_until(DENSITY, "train.timestep_type", "write sigmoid, linear, weighted or shift")
         return
     if kind not in DENSITIES:
-        known = (*DENSITIES, *_WEIGHTED)
+        known = (*DENSITIES, *_WAITING_DENSITIES)
         process.refuse("train.timestep_type", f"{kind} is not known", did_you_mean(kind, known), "E1017")
         return
+    kind = _set_weighting(process, kind)
     values = {f"objective.flow.{name}": value for name, value in DENSITIES[kind].items()}
     for path, value in values.items():
         process.set(path, value, "train.timestep_type")
@@ -257,7 +302,7 @@ def _set_noise_levels(process: Keys) -> None:
     keys = ("train.max_denoising_steps", "train.min_denoising_steps")
     if (first, last) == (0, 999):
         pass
-    elif kind != "linear":
+    elif DENSITIES[kind] != DENSITIES["linear"]:
         key = next(key for key in keys if process.is_given(key))
         process.refuse_until("a range of noise levels with a density", key, "write timestep_type: linear")
     elif last <= first:

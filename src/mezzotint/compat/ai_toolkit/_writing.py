@@ -16,7 +16,7 @@ from mezzotint.settings.base import Every
 from mezzotint.settings.families.wan import WanSettings
 from mezzotint.settings.reading.translation import Launched
 from mezzotint.settings.recipe import Recipe
-from mezzotint.settings.sections.conditions import in_folders
+from mezzotint.settings.sections.conditions import FIRST_FRAME, in_folders
 from mezzotint.settings.sections.data import ImageSet
 from mezzotint.settings.sections.sample import SampleSettings
 
@@ -57,10 +57,13 @@ def propose(recipe: Recipe, launched: Launched) -> Values:
 def _find_arch(recipe: Recipe) -> str:
     """The kind of the model. Raises RecipeError for a family that ai-toolkit lacks."""
     family = recipe.model.family
-    if family == "wan" and "denoiser_2" in recipe.model.train:
-        return "wan22_14b"
     if family == "wan" and recipe.model.get_section(WanSettings).first_frame_prob:
         return "wan22_5b"
+    if family == "wan":
+        has_two = "denoiser_2" in recipe.model.train or "a14b" in str(recipe.model.path).lower()
+        animates = recipe.sample.clip.first_frame or FIRST_FRAME in recipe.sample.conditions
+        animates = animates or "i2v" in re.split(r"[^a-z0-9]+", str(recipe.model.path).lower())
+        return ("wan22_14b" if has_two else "wan21") + ("_i2v" if animates else "")
     if family == "flux" and (recipe.model.task == "edit" or recipe.data.condition_names):
         return "flux_kontext"
     if family == "qwen-image" and recipe.data.condition_names:
@@ -96,14 +99,15 @@ def _write_model(recipe: Recipe, arch: str) -> Values:
     suffix = "" if model.adapter.is_trained else "_te"
     return {
         "model.arch": arch,
+        "model.assistant_lora_path": str(model.under[0].path) if len(model.under) == 1 else None,
         "model.is_v_pred": model.prediction == "v" or None,
         "train.xformers": model.attention == "xformers" or None,
         "train.train_unet": any(part.startswith("denoiser") for part in trained),
         "train.train_text_encoder": bool(encoders) or None,
         "model.use_text_encoder_1": not encoders or "text_encoder" in encoders,
         "model.use_text_encoder_2": not encoders or "text_encoder_2" in encoders,
-        "model.model_kwargs.train_high_noise": "denoiser" in trained if arch == "wan22_14b" else None,
-        "model.model_kwargs.train_low_noise": "denoiser_2" in trained if arch == "wan22_14b" else None,
+        "model.model_kwargs.train_high_noise": "denoiser" in trained if arch in _model.TWO_DENOISERS else None,
+        "model.model_kwargs.train_low_noise": "denoiser_2" in trained if arch in _model.TWO_DENOISERS else None,
         f"model.quantize{suffix}": is_low or None,
         "model.low_vram": is_low or None,
         "model.qtype": None, "model.qtype_te": None, f"model.qtype{suffix}": "uint4" if bits == "nf4" else None,
@@ -185,7 +189,7 @@ def _write_schedule(recipe: Recipe) -> Values:
 def _write_objective(recipe: Recipe, arch: str) -> Values:
     objective, flow = recipe.objective, recipe.objective.flow
     losses = {ours: name for name, ours in _train.LOSS_TYPES.items()}
-    values: Values = {"train.loss_type": losses.get(objective.loss)}
+    values: Values = {"train.loss_type": losses.get(objective.loss), **dict.fromkeys(_train.BELLS)}
     first, last = 0, 999
     if _model.ARCHS[arch] in ("sd", "sdxl"):
         low, high = objective.timesteps
@@ -196,9 +200,22 @@ def _write_objective(recipe: Recipe, arch: str) -> Values:
         density = "sigmoid" if flow.density == "logit-normal" else flow.density
         named = (name for name, one in _train.DENSITIES.items() if one == own)
         near = (name for name, one in _train.DENSITIES.items() if one["density"] == density)
+        kind = next(named, next(near, None))
+        if kind == "linear" and objective.weight_table == _train.TABLE:
+            kind = "weighted"
+        values |= {key: True for key, ours in _train.BELLS.items() if ours == objective.weighting}
         least, most = flow.sigmas
         first, last = round(1000 - 1000 * most), min(999, round(1000 - 1000 * least))
-        values |= {"train.noise_scheduler": "flowmatch", "train.timestep_type": next(named, next(near, None))}
+        values |= {"train.noise_scheduler": "flowmatch", "train.timestep_type": kind}
+    for name, kind in _train.PRESERVED.items():
+        is_on = objective.preserve.kind == kind
+        values |= {
+            f"train.{name}": is_on or None,
+            f"train.{name}_multiplier": objective.preserve.weight if is_on else None,
+        }
+    if objective.preserve.kind == "output":
+        classes = {one.settings.captions.subject_class for one in recipe.data.image_sets() if not one.is_class}
+        values["train.diff_output_preservation_class"] = classes.pop() if len(classes) == 1 else None
     return {**values, "train.min_denoising_steps": max(0, first), "train.max_denoising_steps": last}
 
 
@@ -211,13 +228,16 @@ def _write_samples(recipe: Recipe, arch: str) -> Values:
     return {
         "sample.sampler": solver, "sample.width": width, "sample.height": height,
         "sample.neg": sample.negative_prompt, "train.disable_sampling": None,
+        "sample.guidance_scale": sample.guidance[0] + (_model.ARCHS[arch] in _model.EXTRA_GUIDANCE),
         "sample.prompts": _write_prompts(sample) if has_previews else None,
     }  # fmt: skip
 
 
 def _write_prompts(sample: SampleSettings) -> list[str]:
     """The prompts, with their control images as options."""
-    images = list(zip(FILES[1:], sample.conditions.values(), strict=False))
+    first = sample.clip.first_frame
+    conditions = sample.conditions if first is None else {FIRST_FRAME: (first,)}
+    images = list(zip(FILES[1:], conditions.values(), strict=False))
     return [
         prompt + "".join(f" --{key} {files[number if len(files) > 1 else 0]}" for key, files in images)
         for number, prompt in enumerate(sample.prompts)
@@ -301,6 +321,7 @@ WRITING = Writing(
     ),
     lost={
         "data.flip": "flip_x is on or off",
+        "data.captions.class_word": "",  # an empty one is what the trigger says, which is written
         "model.prediction": "ai-toolkit reads it from model.is_v_pred, not from the model; write true if it predicts v",
         "optim.optimizer.kind": "train.optimizer names the most similar one",
         "run.epochs": "steps count updates, and there are no epochs",

@@ -7,6 +7,7 @@ from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.errors import did_you_mean
+from mezzotint.settings.optimizers.library import TRUSTED
 from mezzotint.settings.reading.translation import Launched
 from mezzotint.settings.sections.optim import ScheduleSettings
 
@@ -15,6 +16,22 @@ ADAFACTOR = {
     "scale_parameter": True, "relative_step": True, "warmup_init": False,
 }  # fmt: skip
 """Arguments of transformers' Adafactor, with their defaults."""
+_AVERAGED = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "r": 0.0, "weight_lr_power": 2.0}
+SCHEDULE_FREE: dict[str, tuple[str, dict[str, Any]]] = {
+    "AdamWScheduleFree": ("schedule-free-adamw", {**_AVERAGED, "warmup_steps": 0}),
+    "RAdamScheduleFree": ("schedulefree.RAdamScheduleFree", {**_AVERAGED, "silent_sgd_phase": True}),
+    "SGDScheduleFree": ("schedulefree.SGDScheduleFree",
+                        {"momentum": 0.9, "weight_decay": 0.0, "r": 0.0, "weight_lr_power": 2.0, "warmup_steps": 0}),
+    "ProdigyPlusScheduleFree": ("prodigyplus.ProdigyPlusScheduleFree", {
+        "betas": (0.9, 0.99), "beta3": None, "weight_decay": 0.0, "weight_decay_by_lr": True, "d0": 1e-6, "d_coef": 1.0,
+        "d_limiter": True, "prodigy_steps": 0, "schedulefree_c": 0.0, "eps": 1e-8, "split_groups": True,
+        "split_groups_mean": False, "factored": True, "factored_fp32": True, "use_bias_correction": False,
+        "use_stableadamw": True, "use_schedulefree": True, "use_speed": False, "stochastic_rounding": True,
+        "use_cautious": False, "use_grams": False, "use_adopt": False, "use_orthograd": False, "use_focus": False,
+    }),
+}  # fmt: skip
+"""Kind or class, and the arguments with their defaults, of optimizers of the packages `schedulefree` and
+`prodigyplus`, by class name."""
 ADAFACTOR_CLASS = "pytorch_optimizer.AdaFactor"
 _NO_CAP = 0.9999999
 """A limit of Adafactor's second moment that is never reached."""
@@ -23,11 +40,19 @@ _POLYNOMIAL_END = 1e-7
 SCHEDULES = {
     "constant": "constant", "constant_with_warmup": "constant", "linear": "linear", "cosine": "cosine",
     "cosine_with_restarts": "restarts", "polynomial": "polynomial", "cosine_with_min_lr": "cosine",
+    "inverse_sqrt": "inverse-sqrt", "warmup_stable_decay": "cosine",
 }  # fmt: skip
-_AWAITED_SCHEDULES = {
-    "inverse_sqrt": "inverse square root schedules",
-    "warmup_stable_decay": "warm-up, stable, decay schedules",
-}
+_OWN_FLAGS = {"lr_decay_steps": "warmup_stable_decay", "lr_scheduler_timescale": "inverse_sqrt"}
+"""Flags of one schedule."""
+_TIMESCALE = 10_000
+"""Of inverse_sqrt without a warm-up."""
+
+
+def note_package(draft: Draft, flag: str, class_name: str) -> None:
+    """Notes which option a class of another package needs."""
+    package = class_name.partition(".")[0]
+    if package not in TRUSTED:
+        draft.note(flag, f"write --allow-package {package} before the --, which lets Mezzotint import it")
 
 
 def set_library(draft: Draft, flag: str, class_name: str, decay: float, options: dict[str, Any]) -> None:
@@ -57,23 +82,39 @@ def set_adafactor(draft: Draft, flag: str, values: dict[str, Any], arguments: di
 def set_schedule(draft: Draft, optimizer: str) -> None:
     """Sets `optim.schedule`. optimizer: its name, `adafactor:relative` for one that chooses its own rate."""
     name = draft.text("lr_scheduler")
-    if optimizer == "adafactor:relative":
-        if draft.is_given("lr_scheduler") and not name.startswith("adafactor"):
-            draft.note("lr_scheduler", "has no effect, since Adafactor chooses its own rate")
-        draft.set("optim.schedule.kind", "constant", "optimizer_type")
+    if optimizer == "adafactor:relative" or optimizer.lower().endswith("schedulefree"):
+        _set_constant(draft, optimizer)
         return
     kind = SCHEDULES.get(name)
     if kind is None:
         _refuse_schedule(draft, name)
         return
     draft.set("optim.schedule.kind", kind, "lr_scheduler")
-    _set_warmup(draft, name)
-    if kind == "restarts" and draft.check_bounds("lr_scheduler_num_cycles"):
+    for flag, owner in _OWN_FLAGS.items():
+        if draft.is_given(flag) and name != owner:
+            draft.note(flag, f"has no effect with --lr_scheduler={name}")
+    _set_length(draft, name, "warmup", "lr_warmup_steps")
+    if name == "inverse_sqrt":
+        _set_timescale(draft)
+    elif name == "warmup_stable_decay":
+        _set_cooldown(draft)
+    elif kind == "restarts" and draft.check_bounds("lr_scheduler_num_cycles"):
         draft.set("optim.schedule.cycles", draft.integer("lr_scheduler_num_cycles"), "lr_scheduler_num_cycles")
     elif kind == "polynomial":
         _set_polynomial(draft)
     elif name == "cosine_with_min_lr":
         _set_floor(draft)
+
+
+def _set_constant(draft: Draft, optimizer: str) -> None:
+    """The schedule of an optimizer that has its own."""
+    if optimizer != "adafactor:relative":
+        for flag in ("lr_scheduler", "lr_warmup_steps"):
+            if draft.is_given(flag):
+                draft.note(flag, f"has no effect with {optimizer}, as in the script")
+    elif draft.is_given("lr_scheduler") and not draft.text("lr_scheduler").startswith("adafactor"):
+        draft.note("lr_scheduler", "has no effect, since Adafactor chooses its own rate")
+    draft.set("optim.schedule.kind", "constant", "optimizer_type")
 
 
 def write_schedule(schedule: ScheduleSettings, launched: Launched) -> dict[str, Any]:
@@ -83,16 +124,20 @@ def write_schedule(schedule: ScheduleSettings, launched: Launched) -> dict[str, 
     name = names.get(schedule.kind, "constant")
     if name == "constant" and warmup:
         name = "constant_with_warmup"
+    elif name == "cosine" and (schedule.cooldown_steps or schedule.cooldown_ratio):
+        name = "warmup_stable_decay"
     elif name == "cosine" and schedule.floor:
         name = "cosine_with_min_lr"
-    return {"lr_scheduler": name, "lr_warmup_steps": warmup or None}
+    decay = schedule.cooldown_ratio or (schedule.cooldown_steps or 0) * launched.processes
+    timescale = schedule.timescale_steps
+    return {
+        "lr_scheduler": name, "lr_warmup_steps": warmup or None, "lr_decay_steps": decay or None,
+        "lr_scheduler_timescale": timescale and timescale * launched.processes,
+    }  # fmt: skip
 
 
 def _refuse_schedule(draft: Draft, name: str) -> None:
-    if name in _AWAITED_SCHEDULES:
-        message = f"{name} needs {_AWAITED_SCHEDULES[name]}, which Mezzotint does not have yet"
-        draft.refuse("lr_scheduler", message, f"use {', '.join(SCHEDULES)}")
-    elif name.startswith("adafactor"):
+    if name.startswith("adafactor"):
         draft.refuse("lr_scheduler", "is for Adafactor with relative_step=True", f"use {', '.join(SCHEDULES)}", "E1017")
     elif name == "piecewise_constant":
         message = "its steps are an argument of the schedule"
@@ -102,29 +147,66 @@ def _refuse_schedule(draft: Draft, name: str) -> None:
         draft.refuse("lr_scheduler", f"{name} is not supported", remedy)
 
 
-def _set_warmup(draft: Draft, name: str) -> None:
-    text = draft.text("lr_warmup_steps").strip()
+_LENGTHS = {
+    "warmup": ("optim.schedule.warmup_steps", "optim.schedule.warmup_ratio"),
+    "cooldown": ("optim.schedule.cooldown_steps", "optim.schedule.cooldown_ratio"),
+}
+"""The settings of a length in steps, and as a share of the run."""
+
+
+def _set_length(draft: Draft, name: str, setting: str, flag: str) -> None:
+    """Sets the steps, or the share of the run, of a warm-up or a decay. setting: of `_LENGTHS`."""
+    text = draft.text(flag).strip()
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         message = f"must be a number of steps, a share below 1, or a percentage, got {text[:40]}"
-        draft.refuse("lr_warmup_steps", message, code="E1017")
+        draft.refuse(flag, message, code="E1017")
         return
     if not 0 <= value < 1e9:
-        draft.refuse("lr_warmup_steps", f"must be 0 or more, got {text[:40]}", code="E1017")
+        draft.refuse(flag, f"must be 0 or more, got {text[:40]}", code="E1017")
         return
     if name == "constant" and value:
         remedy = "write --lr_scheduler=constant_with_warmup, or leave it out"
-        draft.refuse("lr_warmup_steps", "constant has no warm-up, as in the script", remedy, "E1017")
+        draft.refuse(flag, "constant has no warm-up, as in the script", remedy, "E1017")
         return
     is_share = value < 1 or text.endswith("%")
-    draft.set("optim.schedule.warmup_steps", 0 if is_share else int(value), "lr_warmup_steps")
-    draft.set("optim.schedule.warmup_ratio", value if is_share else 0.0, "lr_warmup_steps")
+    numbers = (0 if is_share else _in_steps(draft, flag, int(value)), value if is_share else 0.0)
+    for path, number in zip(_LENGTHS[setting], numbers, strict=True):
+        if number or setting == "warmup":
+            draft.set(path, number, flag)
+
+
+def _in_steps(draft: Draft, flag: str, count: int) -> int:
+    """A number of the scheduler's steps, which count processes, as steps."""
     processes = draft.launched.processes
-    if not is_share and processes > 1:
-        steps = -(-int(value) // processes)
-        draft.set("optim.schedule.warmup_steps", steps, "lr_warmup_steps")
-        draft.note("lr_warmup_steps", f"{int(value)} divided by {processes} processes, as in the script: {steps} steps")
+    steps = -(-count // processes)
+    if count and processes > 1:
+        draft.note(flag, f"{count} divided by {processes} processes, as in the script: {steps} steps")
+    return steps
+
+
+def _set_timescale(draft: Draft) -> None:
+    flag, has_warmup = "lr_scheduler_timescale", draft.text("lr_warmup_steps").strip() not in ("", "0")
+    if draft.values[flag] is not None and draft.check_bounds(flag):
+        draft.set("optim.schedule.timescale_steps", _in_steps(draft, flag, draft.integer(flag)), flag)
+    elif not has_warmup and draft.launched.processes > 1:
+        draft.set("optim.schedule.timescale_steps", _in_steps(draft, flag, _TIMESCALE), flag)
+
+
+def _set_cooldown(draft: Draft) -> None:
+    """Sets warm-up, stable, decay: also the warm-up starts at the least rate."""
+    if draft.text("lr_decay_steps").strip() in ("", "0"):
+        draft.set("optim.schedule.kind", "constant", "lr_scheduler", "lr_decay_steps")
+        draft.note("lr_scheduler", "without lr_decay_steps the rate does not fall, as in the script")
+    else:
+        _set_length(draft, "warmup_stable_decay", "cooldown", "lr_decay_steps")
+    if draft.integer("lr_scheduler_num_cycles") != 1:
+        draft.refuse("lr_scheduler_num_cycles", "warmup_stable_decay falls once in Mezzotint", "leave it out")
+    ratio = draft.values["lr_scheduler_min_lr_ratio"]
+    if ratio is not None and draft.check_bounds("lr_scheduler_min_lr_ratio"):
+        for name in ("floor", "warmup_from"):
+            draft.set(f"optim.schedule.{name}", ratio, "lr_scheduler_min_lr_ratio")
 
 
 def _set_polynomial(draft: Draft) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mezzotint.compat.kit.adapters import FACTORS
 from mezzotint.compat.kit.dialect import ignored, row, waits
 
 _KINDS = "ranks by kind of layer"
@@ -14,10 +15,9 @@ NETWORK = (
     row("train_blocks", "all", "model.adapter.targets", "of FLUX.1", choices=("all", "double", "single")),
     row("split_qkv", False, "model.adapter.targets", "of FLUX.1 and SD3; always so in Mezzotint"),
     ignored("verbose", False, "it prints more"),
-    *(waits(name, str, "LoRA+ rates", "rate of the second factor over the first") for name in (
-        "loraplus_lr_ratio", "loraplus_unet_lr_ratio", "loraplus_text_encoder_lr_ratio")),
-    waits("rank_dropout", "0", "rank and module dropout", "ranks are left out with this chance"),
-    waits("module_dropout", "0", "rank and module dropout", "layers are left out with this chance"),
+    *FACTORS,
+    *(row(name, 0.0, "model.adapter.b_lr_ratio", "the same ratio, of some networks only", least=0) for name in (
+        "loraplus_unet_lr_ratio", "loraplus_text_encoder_lr_ratio")),
     *(row(name, str, "model.adapter.rank_pattern optim.part_lr", "ranks of the blocks of a U-Net, 0 for no adapter")
       for name in ("block_dims", "conv_block_dims")),
     *(row(name, str, "model.adapter.alpha_pattern", "alphas of the blocks of a U-Net") for name in (
@@ -54,8 +54,8 @@ LYCORIS = (
     row("decompose_both", False, "model.adapter.decompose_both", f"of lokr; {_LYCORIS}"),
     row("dora_wd", False, "model.adapter.kind", f"dora; {_LYCORIS}"),
     row("dropout", 0.0, "model.adapter.dropout", _LYCORIS),
-    waits("rank_dropout", "0", "rank and module dropout", _LYCORIS),
-    waits("module_dropout", "0", "rank and module dropout", _LYCORIS),
+    waits("rank_dropout", 0.0, "LyCORIS' dropout of rows", _LYCORIS),
+    row("module_dropout", 0.0, "model.adapter.module_dropout", f"of lora; {_LYCORIS}", least=0),
     *(waits(name, False, "LyCORIS variants", _LYCORIS) for name in (
         "use_tucker", "use_cp", "use_conv_cp", "use_scalar", "train_norm", "bypass_mode", "full_matrix", "rs_lora",
         "unbalanced_factorization", "rank_dropout_scale")),

@@ -8,7 +8,7 @@ SEPARATORS = "other caption separators"
 WARM_UP = "tag warm-up"
 COLORS = "color augmentation"
 SPLITS = "validation splits of single data sets"
-PRESERVATION = "differential output preservation"
+PRESERVATION = "differential output preservation of images without is_reg"
 """Features that options wait for."""
 NO_FACES = "crops around faces are not supported; crop the images beforehand"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
@@ -181,7 +181,28 @@ def _read_sets(draft: Draft, contents: DatasetFile) -> list[ImageFolder]:
             one.rules["metadata_file"] = metadata
         _read_masks(draft, contents, one)
         sets.append(one)
+    _set_preservation(draft, file, sets)
     return sets
+
+
+def _set_preservation(draft: Draft, file: SettingsFile, sets: Sequence[ImageFolder]) -> None:
+    """Regularization images whose target is the prediction without the network."""
+    of_classes = [one.subset for one in sets if one.subset.is_on("is_reg")]
+    preserved = [subset for subset in of_classes if subset.values["custom_attributes"]]
+    if not preserved:
+        return
+    if len(preserved) < len(of_classes):
+        message = "diff_output_preservation is on for some sets with is_reg and not for others"
+        key_path = preserved[0].sources["custom_attributes"]
+        draft.problems.append(file.problem(key_path, message, "write it for all of them, or for none"))
+        return
+    draft.set("objective.preserve.kind", "class-images", "dataset_config")
+
+
+def _needs_feature(subset: Subset, key: str) -> bool:
+    if key == "custom_attributes" and subset.is_on("is_reg"):
+        return False
+    return subset.values[key] not in (None, "", DEFAULTS.get(key), False)
 
 
 def _in_file(draft: Draft, file: SettingsFile, subset: Subset, problem: Problem) -> Problem:
@@ -198,9 +219,7 @@ def _find_awaited(subset: Subset) -> dict[str, str]:
     names = dict(_AWAITED)
     if splits_tags(subset):
         names["caption_separator"] = SEPARATORS
-    return {
-        key: feature for key, feature in names.items() if subset.values[key] not in (None, "", DEFAULTS.get(key), False)
-    }
+    return {key: feature for key, feature in names.items() if _needs_feature(subset, key)}
 
 
 def _read_masks(draft: Draft, contents: DatasetFile, one: ImageFolder) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 _DOUBLE, _SINGLE = "transformer_blocks", "single_transformer_blocks"
 _IMAGE = ("attn.to_[qkv]", "attn.to_out*")
 _TEXT = ("attn.add_[qkv]_proj", "attn.to_add_out")
-KINDS: Mapping[str, Mapping[str, tuple[str, tuple[str, ...]]]] = {
+KINDS: dict[str, Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "flux": {
         "img_attn_dim": (_DOUBLE, _IMAGE),
         "txt_attn_dim": (_DOUBLE, _TEXT),
@@ -29,9 +29,12 @@ KINDS: Mapping[str, Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "context_mod_dim": (_DOUBLE, ("norm1_context.linear",)),
     },
 }
+KINDS["chroma"] = {name: kind for name, kind in KINDS["flux"].items() if "_mod_" not in name}
 """(blocks, layers) by family and argument: a rank of these layers, 0 for none."""
+_OF_FLUX = {"train_double_block_indices": _DOUBLE, "train_single_block_indices": _SINGLE}
 INDICES: Mapping[str, Mapping[str, str]] = {
-    "flux": {"train_double_block_indices": _DOUBLE, "train_single_block_indices": _SINGLE},
+    "flux": _OF_FLUX,
+    "chroma": _OF_FLUX,
     "sd3": {"train_block_indices": _DOUBLE},
 }
 """Blocks by family and argument."""

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mezzotint.compat.kit.adapters import set_factors
 from mezzotint.compat.kit.caption_templates import SENTENCES
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.key_values import read_arguments
+from mezzotint.compat.kit.reading import Value
 from mezzotint.compat.kohya import _block_ranks, _block_rates
 from mezzotint.compat.kohya._arguments import LYCORIS, NETWORK
 from mezzotint.compat.kohya._layers import INDICES, KINDS, choose_layers
@@ -21,6 +23,7 @@ ENCODERS = {
     "sdxl": ("text_encoder", "text_encoder_2"),
     "sd3": ("text_encoder", "text_encoder_2"),
     "flux": ("text_encoder",),
+    "chroma": (),
 }
 """The text encoders that a family can train."""
 CONVOLUTIONS = ("denoiser/*.conv[12]", "denoiser/*samplers*.conv")
@@ -30,6 +33,7 @@ NETWORKS = {
     "sdxl": ("networks.lora",),
     "sd3": ("networks.lora_sd3", "networks.lora"),
     "flux": ("networks.lora_flux",),
+    "chroma": ("networks.lora_flux",),
 }
 _LYCORIS_MODULES = ("lycoris.kohya", "lycoris_kohya")
 _AWAITED = {
@@ -80,7 +84,7 @@ def _set_files(draft: Draft, script: Script) -> None:
         draft.refuse("pretrained_model_name_or_path", "is missing; it names the model to start from", code="E1017")
     draft.set("model.family", script.family, "script")
     draft.set("model.path", model or "model", "pretrained_model_name_or_path")
-    flag = "ae" if script.family == "flux" and draft.text("ae") else "vae"
+    flag = "ae" if script.is_flux and draft.text("ae") else "vae"
     if draft.text(flag):
         draft.set("model.vae", draft.text(flag), flag)
     if not script.is_flow:
@@ -90,23 +94,36 @@ def _set_files(draft: Draft, script: Script) -> None:
             draft.set("model.caption_tokens", int(draft.text("max_token_length")), "max_token_length")
         return
     flags = [flag for flag in ("clip_l", "clip_g", "t5xxl") if draft.text(flag) and has_option(script, flag)]
+    if script.family == "chroma" and "clip_l" in flags:
+        flags.remove("clip_l")
+        draft.note("clip_l", "has no effect: Chroma has no CLIP, as in the script")
     if flags:
         draft.set("model.over", [draft.text(flag) for flag in flags], *flags)
     tokens = draft.values["t5xxl_max_token_length"]
+    if script.family == "chroma":
+        _set_chroma(draft, tokens)
+        return
+    if draft.values["apply_t5_attn_mask"]:
+        draft.refuse_until("attention masks of text", "apply_t5_attn_mask")
     if script.family == "sd3":
         draft.set("model.sd3.t5_tokens", tokens or 256, "t5xxl_max_token_length")
         return
     draft.set("model.flux.t5_tokens", tokens, "t5xxl_max_token_length")
-    if draft.values["model_type"] == "chroma":
-        draft.refuse(
-            "model_type",
-            "the scripts' options for Chroma are not translated",
-            "write a recipe with model.family=chroma, such as chroma-lora-24gb",
-        )
     if "schnell" not in model.lower():
         draft.set("model.flux.guidance", draft.number("guidance_scale"), "guidance_scale")
         if draft.number("guidance_scale") != 1:
             draft.note("guidance_scale", "1 is usual for training; the script's default is 3.5")
+
+
+def _set_chroma(draft: Draft, tokens: Value) -> None:
+    draft.set("model.chroma.text_tokens", tokens or 512, "t5xxl_max_token_length")
+    if not draft.values["apply_t5_attn_mask"]:
+        draft.refuse("apply_t5_attn_mask", "is missing; the script fails for Chroma without it", "write it", "E1017")
+    if not draft.is_given("guidance_scale"):
+        draft.note("guidance_scale", "not given, read as 0; Chroma is not trained with the script's default, 3.5")
+    elif draft.number("guidance_scale"):
+        message = f"{draft.number('guidance_scale'):g} is an input that Chroma is not trained with"
+        draft.refuse("guidance_scale", message, "write --guidance_scale=0")
 
 
 def _set_clip_skip(draft: Draft, script: Script) -> None:
@@ -293,9 +310,24 @@ def _set_adapter(draft: Draft, script: Script, parts: list[str]) -> dict[str, An
     if draft.values["scale_weight_norms"] is not None:
         draft.apply("scale_weight_norms")
     _set_dropout(draft, arguments)
+    kind = draft.settings.get("model", {}).get("adapter", {}).get("kind", "lora")
+    set_factors(draft, arguments, kind, _choose_ratio(draft, arguments, parts))
     if draft.text("metadata_trigger_phrase"):
         draft.set("model.adapter.trigger", draft.text("metadata_trigger_phrase"), "metadata_trigger_phrase")
     return arguments
+
+
+def _choose_ratio(draft: Draft, arguments: dict[str, Any], parts: list[str]) -> float:
+    """The ratio of LoRA+ of the trained parts; refuses several."""
+    usual = arguments.get("loraplus_lr_ratio") or 0.0
+    ratios = {
+        arguments.get(f"loraplus_{'unet' if part == 'denoiser' else 'text_encoder'}_lr_ratio") or usual
+        for part in parts
+    }  # fmt: skip
+    if len(ratios) > 1:
+        message = "LoRA+ has one ratio for all networks in Mezzotint"
+        draft.refuse("network_args", message, "write loraplus_lr_ratio, or train one network")
+    return max(ratios, default=0.0)
 
 
 def _check_module(draft: Draft, script: Script, module: str) -> bool:

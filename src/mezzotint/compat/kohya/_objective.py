@@ -23,6 +23,7 @@ _WITHOUT_EFFECT = {
         "v_parameterization", "min_timestep", "max_timestep", "clip_skip",
     ),
 }  # fmt: skip
+_WITHOUT_EFFECT["chroma"] = _WITHOUT_EFFECT["flux"]
 """Options that the scripts of a family have and do not use."""
 _LOSSES = {"l2": "mse", "l1": "l1", "huber": "pseudo-huber", "smooth_l1": "smooth-l1"}
 

@@ -6,7 +6,15 @@ from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.key_values import read_literals
-from mezzotint.compat.kit.updates import ADAFACTOR, ADAFACTOR_CLASS, set_adafactor, set_library, set_schedule
+from mezzotint.compat.kit.updates import (
+    ADAFACTOR,
+    ADAFACTOR_CLASS,
+    SCHEDULE_FREE,
+    note_package,
+    set_adafactor,
+    set_library,
+    set_schedule,
+)
 from mezzotint.compat.kohya._rows import has_option
 from mezzotint.compat.kohya._scripts import Script
 from mezzotint.errors import did_you_mean
@@ -35,13 +43,10 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
                   {"momentum": 0.0, "weight_decay": 0.0, "d0": 1e-6, "growth_rate": None}),
     "Prodigy": ("prodigy", _PRODIGY),
     "Adafactor": (ADAFACTOR_CLASS, ADAFACTOR),
+    **SCHEDULE_FREE,
 }  # fmt: skip
 """Mezzotint's kind or class, and the arguments with their defaults, by sd-scripts' name."""
 _AWAITED = {
-    **dict.fromkeys(
-        ("AdamWScheduleFree", "SGDScheduleFree", "RAdamScheduleFree", "ProdigyPlusScheduleFree"),
-        "schedule-free optimizers",
-    ),
     **dict.fromkeys(
         ("DAdaptation", "DAdaptAdamPreprint", "DAdaptAdaGrad", "DAdaptAdan", "DAdaptAdanIP"),
         "older variants of D-Adaptation",
@@ -64,6 +69,12 @@ def set_update(draft: Draft, script: Script) -> None:
     fused = ("fused_backward_pass", "blockwise_fused_optimizers", "fused_optimizer_groups")
     flags = [flag for flag in fused if draft.values[flag] and has_option(script, flag)]
     draft.set("optim.clip.scope", "tensor" if flags else "all", *flags or ["max_grad_norm"])
+    if "fused_backward_pass" in flags and draft.values.get("full_bf16"):
+        text = (
+            "the script rounds weights in bf16 at random, and here they are rounded to the nearest; for that, write "
+            "optim.optimizer={kind: adafactor} and optim.stochastic_rounding=true before the --"
+        )
+        draft.note("fused_backward_pass", text)
     for flag in flags:
         draft.note(flag, "gradients are clipped by tensor, as in the script; optim.in_backward saves their memory")
 
@@ -96,6 +107,7 @@ def _set_optimizer(draft: Draft) -> str:
     decay = values.pop("weight_decay")
     options = {key: value for key, value in values.items() if value is not None}
     set_library(draft, flag, target, decay, options)
+    note_package(draft, flag, target)
     return name
 
 
@@ -127,7 +139,9 @@ def _find_name(draft: Draft) -> tuple[str, str]:
     if not written:
         return (old_flags[0], old[old_flags[0]]) if old_flags else ("optimizer_type", "AdamW")
     lower = {name.lower(): name for name in (*OPTIMIZERS, *_AWAITED)}
-    name = lower.get(written.lower(), "")
+    package, _, last = written.rpartition(".")
+    is_known = last in SCHEDULE_FREE and package.partition(".")[0] in ("schedulefree", "prodigyplus")
+    name = lower.get((last if is_known else written).lower(), "")
     if name in OPTIMIZERS:
         return "optimizer_type", name
     if name:

@@ -56,6 +56,7 @@ _DEFAULTS = {
     "sdxl": _Defaults(30, 7.5),
     "sd3": _Defaults(30, 7.5, 16),
     "flux": _Defaults(20, 3.5, 16, "guidance_scale"),
+    "chroma": _Defaults(20, 1.0, 16),
 }
 
 
@@ -138,7 +139,7 @@ def _note_unused(draft: Draft, script: Script, prompts: list[SamplePrompt], flag
     if script.family == "flux" and any(prompt.options.get("scale", 1.0) != 1.0 for prompt in prompts):
         text = "is classifier-free guidance (before July 2025 it was what --g is now), which FLUX.1 does not have here"
         draft.note(flag, f"scale (--l) {text}")
-    if script.family != "flux" and any("guidance_scale" in prompt.options for prompt in prompts):
+    if script.family != "flux" and any(prompt.options.get("guidance_scale") for prompt in prompts):
         draft.note(flag, "guidance_scale (--g) is for FLUX.1")
     if not script.is_flow and any(_WEIGHTED.search(prompt.text) for prompt in prompts):
         draft.note(flag, "brackets and weights such as (word:1.2) are read as text")
@@ -159,7 +160,7 @@ def write_lines(sample: SampleSettings, script: Script, side: int) -> list[str]:
         "n": _one_line(sample.negative_prompt) or None, "w": width, "h": height,
         "d": sample.seed if sample.seed >= 0 else None, "s": sample.steps,
         ("g" if script.family == "flux" else "l"): f"{sample.guidance[0]:g}",
-        "ss": find_sampler(sample.solver) if script.family != "flux" else None,
+        "ss": find_sampler(sample.solver) if not script.is_flux else None,
     }  # fmt: skip
     end = "".join(f" --{name} {value}" for name, value in options.items() if value is not None)
     return [text + end for text in map(_one_line, sample.prompts) if text and not text.startswith(("#", "--"))]

@@ -99,9 +99,10 @@ READING = (ignored("disable_mmap_load_safetensors", False, "it changes only how 
 FLOW_MODEL = (
     row("clip_l", str, "model.over", "a file of the text encoder CLIP-L"),
     row("t5xxl", str, "model.over", "a file of the text encoder T5"),
-    row("t5xxl_max_token_length", int, "model.flux.t5_tokens model.sd3.t5_tokens",
-        "FLUX.1: 512 for dev, 256 for schnell; SD3: 256", least=2, most=512),
-    waits("apply_t5_attn_mask", False, "attention masks of text", "padding of T5's text is not attended to"),
+    row("t5xxl_max_token_length", int, "model.flux.t5_tokens model.sd3.t5_tokens model.chroma.text_tokens",
+        "Chroma: 512; FLUX.1: 512 for dev, 256 for schnell; SD3: 256", least=2, most=512),
+    row("apply_t5_attn_mask", False, "model.family", "padding of T5's text is not attended to, as always for Chroma, "
+        "which needs it; SD3 and FLUX.1 attend to it"),
     ignored("text_encoder_batch_size", int, "it changes only the speed of encoding captions"),
     row("blocks_to_swap", int, "run.offload.blocks", "as many blocks stay on the device as fit; results do not depend "
         "on it"),
@@ -109,8 +110,9 @@ FLOW_MODEL = (
 
 FLUX_MODEL = (
     row("ae", str, "model.vae", "a file of the autoencoder"),
-    row("guidance_scale", 3.5, "model.flux.guidance", "the guidance given to the model in training", least=0),
-    row("model_type", "flux", "model.family", "options for Chroma are not translated: write a recipe",
+    row("guidance_scale", 3.5, "model.flux.guidance", "the guidance given to the model in training; 0 for Chroma",
+        least=0),
+    row("model_type", "flux", "model.family", "chroma, with flux_train_network",
         choices=("flux", "chroma")),
     refused("controlnet_model_name_or_path", str, "ControlNets are not supported; leave it out"),
 )

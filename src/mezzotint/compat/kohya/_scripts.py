@@ -12,18 +12,24 @@ class Script:
     weights, or embeddings of tokens."""
 
     name: str
-    family: Literal["sd", "sdxl", "sd3", "flux"]
+    family: Literal["sd", "sdxl", "sd3", "flux", "chroma"]
     method: Literal["adapter", "weights", "embeddings"]
 
     @property
     def is_flow(self) -> bool:
         """Whether its models are flow-matching models."""
-        return self.family in ("sd3", "flux")
+        return self.family == "sd3" or self.is_flux
+
+    @property
+    def is_flux(self) -> bool:
+        """Whether it is a script of FLUX.1, which may train Chroma."""
+        return self.family in ("flux", "chroma")
 
     def is_one_of(self, selector: str) -> bool:
         """Whether a selector of the tables includes this script. selector: words separated by spaces, of which one must
         match: all, a name, a family, a method, flow or unet, or several of these joined by +."""
-        names = {"all", self.name, self.family, self.method, "flow" if self.is_flow else "unet"}
+        family = "flux" if self.is_flux else self.family
+        names = {"all", self.name, family, self.method, "flow" if self.is_flow else "unet"}
         return any(names.issuperset(word.split("+")) for word in selector.split())
 
 
@@ -44,6 +50,8 @@ SCRIPTS = {
     )
 }
 """The supported scripts, by name."""
+CHROMA = Script("flux_train_network", "chroma", "adapter")
+"""The script of FLUX.1 with `--model_type=chroma`."""
 
 _CONTROL = "trains a ControlNet, which Mezzotint does not support"
 _LLLITE = "trains a ControlNet-LLLite, which Mezzotint does not support"

@@ -20,9 +20,10 @@ from mezzotint.compat.kohya._model import CONVOLUTIONS, ENCODERS, NETWORKS, PRES
 from mezzotint.compat.kohya._objective import write_objective
 from mezzotint.compat.kohya._optim import write_optimizer
 from mezzotint.compat.kohya._run import write_run
-from mezzotint.compat.kohya._scripts import SCRIPTS, Script
+from mezzotint.compat.kohya._scripts import CHROMA, SCRIPTS, Script
 from mezzotint.compat.kohya._writing_data import has_metadata_files, write_data, write_files, write_prompts
 from mezzotint.errors import RecipeError
+from mezzotint.settings.families.chroma import ChromaSettings
 from mezzotint.settings.families.flux import FluxSettings
 from mezzotint.settings.families.sd3 import SD3Settings
 from mezzotint.settings.reading.translation import Launched
@@ -31,8 +32,9 @@ from mezzotint.settings.sections.adapter import AdapterSettings
 
 Values = dict[str, Any]
 
-_SWAPPED = {"flux": 18, "sd3": 10}
+_SWAPPED = {"flux": 18, "chroma": 18, "sd3": 10}
 """Blocks that the scripts' guides swap."""
+_ENCODER_FLAGS = {"sd3": ["clip_l", "clip_g", "t5xxl"], "flux": ["clip_l", "t5xxl"], "chroma": ["t5xxl"]}
 _STABLE_DIFFUSION_2 = re.compile(r"stable-diffusion-2|sd-?2|v2-|768-v", re.IGNORECASE)
 
 
@@ -40,13 +42,14 @@ def find_script(recipe: Recipe) -> Script:
     """The script that trains a recipe. Raises RecipeError for a family that sd-scripts lacks."""
     model = recipe.model
     method = "adapter" if model.adapter.is_trained else "embeddings" if "tokens" in model.train else "weights"
-    names = [name for name, one in SCRIPTS.items() if (one.family, one.method) == (model.family, method)]
-    if not names:
-        families = ", ".join(dict.fromkeys(one.family for one in SCRIPTS.values() if one.method == method))
+    known = [one for one in (*SCRIPTS.values(), CHROMA) if one.method == method]
+    scripts = [one for one in known if one.family == model.family]
+    if not scripts:
+        families = ", ".join(dict.fromkeys(one.family for one in known))
         words = {"adapter": "adapters of ", "weights": "all weights of ", "embeddings": "tokens of "}
         message = f"kohya cannot train {words[method]}{model.family}; it has {families}"
         raise RecipeError(message, code="E1026")
-    return SCRIPTS["fine_tune" if names[0] == "train_db" and has_metadata_files(recipe) else names[0]]
+    return SCRIPTS["fine_tune"] if scripts[0].name == "train_db" and has_metadata_files(recipe) else scripts[0]
 
 
 def build_command(recipe: Recipe, launched: Launched) -> list[str]:
@@ -72,19 +75,26 @@ def propose(recipe: Recipe, launched: Launched) -> Values:
 def _write_model(recipe: Recipe, script: Script) -> Values:
     model, run = recipe.model, recipe.run
     vae = None if model.vae is None else str(model.vae)
-    tokens = {"flux": model.get_section(FluxSettings).t5_tokens, "sd3": model.get_section(SD3Settings).t5_tokens}
+    tokens = {
+        "flux": model.get_section(FluxSettings).t5_tokens,
+        "sd3": model.get_section(SD3Settings).t5_tokens,
+        "chroma": model.get_section(ChromaSettings).text_tokens,
+    }
     guidance = model.get_section(FluxSettings).guidance
+    is_chroma = script.family == "chroma"
     is_old = script.family == "sd" and _STABLE_DIFFUSION_2.search(str(model.path))
     return {
-        "vae": vae if script.family != "flux" else None,
-        "ae": vae if script.family == "flux" else None,
+        "vae": vae if not script.is_flux else None,
+        "ae": vae if script.is_flux else None,
+        "model_type": "chroma" if is_chroma else None,
+        "apply_t5_attn_mask": is_chroma or None,
         **_name_encoders(model.over, script),
         "v2": bool(is_old) or None,
         "v_parameterization": model.prediction == "v" or None,
         "clip_skip": model.clip_skip + 1 if model.clip_skip else None,
         "max_token_length": model.caption_tokens if model.caption_tokens in (150, 225) else None,
         "t5xxl_max_token_length": tokens.get(script.family),
-        "guidance_scale": 1.0 if guidance is None else guidance,
+        "guidance_scale": 0.0 if is_chroma else 1.0 if guidance is None else guidance,
         "fp8_base": run.frozen_dtype in ("int8", "nf4") or None,
         "fp8_base_unet": None,
         "full_bf16": (run.weight_dtype == "pure" and run.precision == "bf16") or None,
@@ -97,7 +107,7 @@ def _write_model(recipe: Recipe, script: Script) -> Values:
 
 def _name_encoders(paths: Sequence[Path], script: Script) -> Values:
     """The options of the files of text encoders: by their names, otherwise in order."""
-    flags = ["clip_l", "clip_g", "t5xxl"] if script.family == "sd3" else ["clip_l", "t5xxl"]
+    flags = _ENCODER_FLAGS.get(script.family, ["clip_l"])
     patterns = {"t5xxl": "t5", "clip_g": "clip_?g|bigg", "clip_l": "clip_?l|vit-l"}
     named: Values = dict.fromkeys(("clip_l", "clip_g", "t5xxl"))
     for path in paths:
@@ -117,6 +127,13 @@ def _write_network(recipe: Recipe, script: Script) -> Values:
         return network | {"network_module": ours, "network_args": _format_pairs(weights)}
     is_lycoris, arguments = _find_layers(recipe, script)
     arguments |= {} if is_lycoris else weights
+    arguments |= {
+        "module_dropout": adapter.module_dropout or None,
+        **({} if is_lycoris else {
+            "rank_dropout": adapter.rank_dropout or None,
+            "loraplus_lr_ratio": adapter.b_lr_ratio if adapter.b_lr_ratio != 1 else None,
+        }),
+    }  # fmt: skip
     algo = {"loha": "loha", "lokr": "lokr"}.get(adapter.kind)
     if is_lycoris:
         arguments = {"algo": algo, "dora_wd": adapter.kind == "dora" or None, **arguments}
@@ -231,8 +248,8 @@ def _remarks(recipe: Recipe) -> Iterator[str]:
     if script.family == "sd":
         yield "v2 is for Stable Diffusion 2.x, which a recipe does not tell from 1.x; write it, or leave it out"
     if script.is_flow and not recipe.model.over:
-        flags = "clip_l, clip_g and t5xxl" if script.family == "sd3" else "clip_l, t5xxl and ae"
-        yield f"the scripts of {script.family} read single files; name them in {flags}"
+        flags = [*_ENCODER_FLAGS[script.family], *(["ae"] if script.is_flux else [])]
+        yield f"the scripts of {script.family} read single files; name them in {', '.join(flags[:-1])} and {flags[-1]}"
     if recipe.run.offload.blocks == "auto" and script.is_flow:
         yield f"blocks_to_swap is {_SWAPPED[script.family]}, a guess; a recipe's auto finds the number that fits"
 

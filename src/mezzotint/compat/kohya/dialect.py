@@ -10,7 +10,7 @@ from mezzotint.compat.kit.dialect import Dialect, Draft
 from mezzotint.compat.kohya import _command, _datasets, _model, _objective, _optim, _prompts, _run
 from mezzotint.compat.kohya._dataset_file import GENERAL, SUBSET
 from mezzotint.compat.kohya._rows import ROWS, has_option
-from mezzotint.compat.kohya._scripts import OTHER_SCRIPTS, SCRIPTS, Script
+from mezzotint.compat.kohya._scripts import CHROMA, OTHER_SCRIPTS, SCRIPTS, Script
 from mezzotint.compat.kohya._writing import WRITING
 
 
@@ -26,6 +26,11 @@ def compute(draft: Draft) -> None:
         )
         return
     _refuse_foreign_options(draft, script)
+    if script.is_flux and draft.text("model_type") == "chroma":
+        if script.name != CHROMA.name:
+            draft.refuse("model_type", f"{script.name}.py trains FLUX.1 only", f"use {CHROMA.name}.py")
+            return
+        script = CHROMA
     draft.apply("train_batch_size")
     _model.set_model(draft, script)
     _objective.set_objective(draft, script)
@@ -46,7 +51,7 @@ def _refuse_foreign_options(draft: Draft, script: Script) -> None:
 
 DIALECT = Dialect(
     name="kohya",
-    about="sd-scripts' training scripts of Stable Diffusion, SDXL, SD3 and FLUX.1, with their TOML files",
+    about="sd-scripts' training scripts of Stable Diffusion, SDXL, SD3, FLUX.1 and Chroma, with their TOML files",
     rows=ROWS,
     compute=compute,
     scripts=tuple(f"{name}.py" for name in SCRIPTS),

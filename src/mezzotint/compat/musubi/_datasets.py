@@ -12,18 +12,14 @@ from mezzotint import outside
 from mezzotint.compat.kit.derived import bucket_step
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.musubi._dataset_file import SetsFile, TrainingSet, read_dataset_file
-from mezzotint.compat.musubi._model import count_images
+from mezzotint.compat.musubi._model import animates, count_images
 from mezzotint.compat.musubi._rows_model import FUN_CONTROL, LAYERED
 from mezzotint.compat.musubi._scripts import TrainingScript
 
-BOUNDS = "bucket bounds and no upscaling"
+BOUNDS = "clips that are not enlarged"
 EXTENSION = "caption extension"
 AREA = "sizes of condition images apart from those of the samples"
 BOTH = "images and clips in one run"
-LENGTHS = "clips of different lengths"
-PIECES = "several pieces of each clip"
-WHOLE = "whole clips of any length"
-RATES = "frame rates of single data sets"
 FILES = "metadata files of any name"
 FORMATS = "data sets of several formats"
 SOME = "data sets with and without condition images in one run"
@@ -37,6 +33,7 @@ _WHOLE = ("no_resize_control", "flux_kontext_no_resize_control", "qwen_image_edi
 _SIZED = ("control_resolution", "qwen_image_edit_control_resolution")
 _CONDITIONED = ("control_directory", *_WHOLE, *_SIZED)
 _CONTROL_COLUMN = re.compile(r"control_path(_\d{1,3})?")
+_NUMBERED = re.compile(r"(.+)(_\d{1,3})")
 _OF_FRAMEPACK = ("fp_latent_window_size", "fp_1f_clean_indices", "fp_1f_target_index", "fp_1f_no_post")
 _READ_EXTENSIONS = (".txt", ".caption")
 
@@ -46,7 +43,9 @@ def set_data(draft: Draft, script: TrainingScript) -> None:
     contents = read_dataset_file(draft)
     if contents is None:
         return
-    entries = [_read_set(draft, script, contents, one) for one in contents.sets]
+    entries = [
+        _read_set(draft, script, contents, one) | clips for one in contents.sets for clips in _read_clips(draft, one)
+    ]
     if contents.sets:
         _set_format(draft, script, contents)
     if len({"conditions" in entry for entry in entries}) > 1 and not contents.problems:
@@ -62,7 +61,7 @@ def _read_set(draft: Draft, script: TrainingScript, contents: SetsFile, one: Tra
     """The settings of a data set, by path below an entry of `data.sets`."""
     if one.is_on("multiple_target"):
         contents.add_awaited(one, "multiple_target", LAYERED)
-    if one.is_on("bucket_no_upscale") and one.is_on("enable_bucket"):
+    if one.is_on("bucket_no_upscale") and one.is_on("enable_bucket") and one.has_clips:
         contents.add_awaited(one, "bucket_no_upscale", BOUNDS)
     for key in _OF_FRAMEPACK:
         if key in one.sources:
@@ -117,7 +116,7 @@ def _read_conditions(
     is_table = one.source == "image_jsonl_file"
     sources = (
         [{"column": column} for column in _control_columns(one)] if is_table
-        else [{"folder": one.text("control_directory")}] if "control_directory" in keys
+        else _find_control_files(one) if "control_directory" in keys
         else []
     )  # fmt: skip
     if len(sources) < least:
@@ -131,6 +130,22 @@ def _read_conditions(
     names = ["source", *(f"source_{number}" for number in range(2, len(sources) + 1))]
     conditions = {name: {**source, **align} for name, source in zip(names, sources, strict=False)}
     return {"conditions": conditions} if conditions else {}
+
+
+def _find_control_files(one: TrainingSet) -> list[dict[str, Any]]:
+    """The condition images of a folder: of the same name as their sample, or `NAME_0`, `NAME_1` and so on."""
+    folder = one.text("control_directory")
+    try:
+        names, controls = (
+            {path.stem for path in Path(text).expanduser().iterdir()} for text in (one.text("image_directory"), folder)
+        )
+    except OSError:
+        return [{"folder": folder}]
+    matches = (_NUMBERED.fullmatch(stem) for stem in controls)
+    suffixes = {match[2] for match in matches if match is not None and match[1] in names}
+    if not suffixes or names & controls:
+        return [{"folder": folder}]
+    return [{"folder": folder, "suffix": suffix} for suffix in sorted(suffixes, key=lambda text: int(text[1:]))]
 
 
 def _keeps_shape(draft: Draft, contents: SetsFile, one: TrainingSet) -> bool:
@@ -168,6 +183,13 @@ def _sizes(draft: Draft, contents: SetsFile, one: TrainingSet) -> dict[str, Any]
         contents.add(key_path, f"must be 64 to 4096, got {width}, {height}")
         return {}
     side = max(_CELL, round(math.sqrt(width * height) / 8) * 8)
+    if one.is_on("enable_bucket") and one.is_on("bucket_no_upscale"):
+        text = (
+            "bucket_no_upscale: an image above the area keeps its shape; in the scripts, it goes to the nearest bucket"
+        )
+        if all(note.text != text for note in draft.notes):
+            draft.note("dataset_config", text)
+        return {"resolution": side, "buckets.shape": "own", "buckets.step": _CELL}
     if one.is_on("enable_bucket"):
         text = "an image goes to the bucket nearest in log(width / height); in the scripts, in width / height"
         if all(note.text != text for note in draft.notes):
@@ -208,6 +230,10 @@ def _set_format(draft: Draft, script: TrainingScript, contents: SetsFile) -> Non
     if clips and script.family != "wan":
         contents.add(first.sources[first.source], f"{script.name}.py trains images", "write image_directory")
         return
+    if not clips and animates(draft, script):
+        message = f"--task={draft.text('task')} continues the first frame of clips"
+        contents.add(first.sources[first.source], message, "write video_directory")
+        return
     tables = [one.source.endswith("file") for one in contents.sets]
     if len(set(tables)) > 1:
         contents.add_awaited(last, last.source, FORMATS, "write all as folders, or all as .jsonl files")
@@ -220,7 +246,9 @@ def _set_format(draft: Draft, script: TrainingScript, contents: SetsFile) -> Non
     draft.set("data.format", "videofolder" if clips else "metadata" if tables[0] else "image-folder", flag)
     draft.set("data.captions.missing", "error" if clips or tables[0] else "skip", flag)
     if clips:
-        _set_clips(draft, contents, clips)
+        lengths = [entry["clips.frames"] for one in clips for entry in _read_clips(draft, one)]
+        draft.set("data.clips.frames", max(lengths), flag)
+        _note_clips(draft, clips)
     elif not tables[0]:
         _note_subfolders(draft, contents)
 
@@ -237,34 +265,42 @@ def _note_subfolders(draft: Draft, contents: SetsFile) -> None:
             draft.note("dataset_config", text)
 
 
-def _set_clips(draft: Draft, contents: SetsFile, clips: list[TrainingSet]) -> None:
-    lengths, rates = set(), set()
-    for one in clips:
-        extraction = one.text("frame_extraction")
-        if extraction == "full":
-            contents.add_awaited(one, "frame_extraction", WHOLE, "write head, and one target_frames")
-            continue
-        if extraction in ("chunk", "slide") or (extraction == "uniform" and one.integer("frame_sample") > 1):
-            contents.add_awaited(one, "frame_extraction", PIECES, "write head")
-        elif len(set(one.numbers("target_frames"))) > 1:
-            contents.add_awaited(one, "target_frames", LENGTHS, "write one number")
-        lengths.add(max((frames - 1) // 4 * 4 + 1 for frames in one.numbers("target_frames")))
-        rates.add(one.values.get("source_fps"))
-    if not lengths:
-        return
-    if len(lengths) > 1:
-        contents.add_awaited(clips[-1], "target_frames", LENGTHS, "write the same for all data sets")
-    if len(rates) > 1:
-        contents.add_awaited(clips[-1], "source_fps", RATES, "write it for all or for none")
-    written = max(clips[0].numbers("target_frames"))
-    draft.set_all({"data.clips.frames": max(lengths), "data.clips.start": "first"}, "dataset_config")
-    if written != max(lengths):
-        draft.note("dataset_config", f"target_frames {written} is cut to {max(lengths)}, as in the scripts")
-    if rates != {None}:
-        draft.set("data.clips.fps", _WAN_FPS, "dataset_config")
-        draft.note(
-            "dataset_config", f"clips are read at {_WAN_FPS:g} frames a second by their own rates, not source_fps"
-        )
+def _read_clips(draft: Draft, one: TrainingSet) -> list[dict[str, Any]]:
+    """The frames of a data set's samples, by path below an entry of `data.sets`: an entry for each length."""
+    if not one.has_clips:
+        return [{}]
+    rate = {} if one.values.get("source_fps") is None else {"clips.fps": _WAN_FPS}
+    extraction = one.text("frame_extraction")
+    if extraction == "full":
+        longest = _cut_length(one.integer("max_frames"))
+        return [{"clips.frames": longest, "clips.short": "trim", "clips.start": "first", **rate}]
+    entries = []
+    for frames in sorted(set(map(_cut_length, one.numbers("target_frames")))):
+        match extraction:
+            case "chunk":
+                which: dict[str, Any] = {"clips.piece_stride": frames}
+            case "slide":
+                which = {"clips.piece_stride": one.integer("frame_stride")}
+            case "uniform" if one.integer("frame_sample") > 1:
+                which = {"clips.pieces": one.integer("frame_sample")}
+            case _:
+                which = {"clips.start": "first"}
+        entries.append({"clips.frames": frames, **which, **rate})
+    return entries
+
+
+def _cut_length(frames: int) -> int:
+    """The largest number of the form 4 k + 1 up to this one."""
+    return (frames - 1) // 4 * 4 + 1
+
+
+def _note_clips(draft: Draft, clips: list[TrainingSet]) -> None:
+    flag = "dataset_config"
+    for frames in dict.fromkeys(frames for one in clips for frames in one.numbers("target_frames")):
+        if _cut_length(frames) != frames:
+            draft.note(flag, f"target_frames {frames} is cut to {_cut_length(frames)}, as in the scripts")
+    if any(one.values.get("source_fps") is not None for one in clips):
+        draft.note(flag, f"clips are read at {_WAN_FPS:g} frames a second by their own rates, not source_fps")
 
 
 def _set_sets(draft: Draft, contents: SetsFile, entries: list[dict[str, Any]]) -> None:
@@ -281,7 +317,10 @@ def _set_sets(draft: Draft, contents: SetsFile, entries: list[dict[str, Any]]) -
         return
     draft.set("data.sets", [_entry({path: value for path, value in entry.items() if path not in common})
                             for entry in entries], flag)  # fmt: skip
-    sizes = {(entry["batch_size"], str(entry.get("buckets.sizes")), entry["resolution"]) for entry in entries}
+    sizes = {
+        (entry["batch_size"], str(entry.get("buckets.sizes")), entry["resolution"], entry.get("clips.frames"))
+        for entry in entries
+    }
     if len(sizes) < len(entries):
         draft.note(flag, "data sets of one size and batch size share batches, so an epoch may have fewer steps")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mezzotint.compat.kit.adapters import set_factors
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.key_values import read_arguments
 from mezzotint.compat.musubi._rows import has_option
 from mezzotint.compat.musubi._rows_model import (
     FUN_CONTROL,
-    IMAGE_TO_VIDEO,
+    LAST_FRAME,
     LAYERED,
     NETWORK,
 )
@@ -28,7 +29,7 @@ LAYERS = {
 }  # fmt: skip
 """The layers of the transformer that get an adapter, by family."""
 _KINDS = {"networks.loha": "loha", "networks.lokr": "lokr"}
-_TASKS = ("t2v-14B", "t2v-1.3B", "t2i-14B", "t2v-A14B")
+_TASKS = ("t2v-14B", "t2v-1.3B", "t2i-14B", "i2v-14B", "t2v-A14B", "i2v-A14B")
 _VERSIONS = {
     "qwen-image": {"original": "", "layered": LAYERED, "edit": "", "edit-2509": "", "edit-2511": ""},
     "flux2": {"dev": "", "klein-4b": "", "klein-base-4b": "", "klein-9b": "", "klein-base-9b": ""},
@@ -38,6 +39,7 @@ _CONFIGURATIONS = {
     "wan": {
         "t2v-14B": "Wan-AI/Wan2.1-T2V-14B-Diffusers", "t2i-14B": "Wan-AI/Wan2.1-T2V-14B-Diffusers",
         "t2v-1.3B": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", "t2v-A14B": "Wan-AI/Wan2.2-T2V-A14B-Diffusers",
+        "i2v-14B": "Wan-AI/Wan2.1-I2V-14B-480P-Diffusers", "i2v-A14B": "Wan-AI/Wan2.2-I2V-A14B-Diffusers",
     },
     "qwen-image": {
         "original": "Qwen/Qwen-Image", "edit": "Qwen/Qwen-Image-Edit", "edit-2509": "Qwen/Qwen-Image-Edit-2509",
@@ -54,11 +56,13 @@ _CONFIGURATIONS = {
 _OLD = {"edit_plus": "edit-2509", "edit": "edit"}
 """Versions by older options."""
 _ANY = 1000
-_ENCODERS = {"wan": ("t5",), "flux": ("text_encoder1", "text_encoder2")}
-"""Options of the files of text encoders, by family; `text_encoder` of others."""
+_ENCODERS = {"wan": ("t5", "clip"), "flux": ("text_encoder1", "text_encoder2")}
+"""Options of the files of encoders, by family; `text_encoder` of others."""
+_SAFE = {"clip": ("image encoder", "clip_vision_h.safetensors")}
+"""What other options of encoders name, and the file that is read; a text encoder without an entry."""
 _DISTILLED = ("klein-4b", "klein-9b")
-BOUNDARY = 875
-"""The timestep between the two denoisers of Wan 2.2 A14B."""
+BOUNDARIES = {"t2v-A14B": 875, "i2v-A14B": 900}
+"""The timestep between the two denoisers of Wan 2.2 A14B, by task."""
 
 
 def set_model(draft: Draft, script: TrainingScript) -> None:
@@ -113,23 +117,32 @@ def count_images(draft: Draft, script: TrainingScript) -> tuple[int, int]:
     return (1, 1) if version == "edit" else (1, _ANY) if version.startswith("edit-") else (0, 0)
 
 
+def animates(draft: Draft, script: TrainingScript) -> bool:
+    """Whether the model continues an image."""
+    return script.family == "wan" and draft.text("task") in ("i2v-14B", "i2v-A14B")
+
+
 def _is_turbo(model: str) -> bool:
     name = Path(model).name.lower().replace("-", "").replace("_", "")
     return "turbo" in name and "deturbo" not in name
 
 
 def _set_other_files(draft: Draft, script: TrainingScript) -> None:
-    """Sets the autoencoder and the text encoders."""
+    """Sets the autoencoder and the encoders."""
     if draft.text("vae"):
         if script.family == "flux2" and Path(draft.text("vae")).suffix:
             draft.note("vae", "the autoencoder of the model's folder is used; the names in FLUX.2's file are not read")
         else:
             draft.set("model.vae", draft.text("vae"), "vae")
     flags = [flag for flag in _ENCODERS.get(script.family, ("text_encoder",)) if draft.text(flag)]
+    if "clip" in flags and draft.text("task") != "i2v-14B":
+        flags.remove("clip")
+        draft.note("clip", "only i2v-14B has an image encoder")
     for flag in [flag for flag in flags if Path(draft.text(flag)).suffix == ".pth"]:
         flags.remove(flag)
-        text = "the text encoder of the model's folder is used; a .pth file has other names of tensors"
-        draft.note(flag, f"{text}, and umt5_xxl_fp16.safetensors is read")
+        encoder, file = _SAFE.get(flag, ("text encoder", "umt5_xxl_fp16.safetensors"))
+        text = f"the {encoder} of the model's folder is used; a .pth file has other names of tensors"
+        draft.note(flag, f"{text}, and {file} is read")
     if flags:
         draft.set("model.over", [draft.text(flag) for flag in flags], *flags)
 
@@ -155,23 +168,24 @@ def _find_part(draft: Draft, model: str) -> str:
     """The denoiser of Wan that is trained."""
     task = draft.text("task")
     if task not in _TASKS:
-        feature = FUN_CONTROL if task.endswith("-FC") else IMAGE_TO_VIDEO
-        draft.refuse("task", f"{task} needs {feature}, which Mezzotint does not have yet", "train text to video")
+        feature = FUN_CONTROL if task.endswith("-FC") else LAST_FRAME
+        remedy = "train text or image to video"
+        draft.refuse("task", f"{task} needs {feature}, which Mezzotint does not have yet", remedy)
         return "denoiser"
-    if task != "t2v-A14B":
+    if (boundary := BOUNDARIES.get(task)) is None:
         return "denoiser"
     name = Path(model).name.lower()
     low, high = draft.values["min_timestep"] or 0, draft.values["max_timestep"] or 1000
     assert isinstance(low, int)
     assert isinstance(high, int)
-    is_high = "high" in name or low >= BOUNDARY
-    is_low = "low" in name or high <= BOUNDARY
+    is_high = "high" in name or low >= boundary
+    is_low = "low" in name or high <= boundary
     if is_high == is_low:
-        message = "t2v-A14B has two transformers, and neither the file's name nor the timesteps tell which this is"
-        remedy = f"write --min_timestep={BOUNDARY} for the one for high noise, --max_timestep={BOUNDARY} for the other"
+        message = f"{task} has two transformers, and neither the file's name nor the timesteps tell which this is"
+        remedy = f"write --min_timestep={boundary} for the one for high noise, --max_timestep={boundary} for the other"
         draft.refuse("task", message, remedy, "E1017")
     elif (low, high) == (0, 1000):
-        draft.note("task", f"each transformer is trained at its own noise levels, with the limit {BOUNDARY}")
+        draft.note("task", f"each transformer is trained at its own noise levels, with the limit {boundary}")
     return "denoiser" if is_high else "denoiser_2"
 
 
@@ -188,6 +202,7 @@ def _set_adapter(draft: Draft, script: TrainingScript, part: str) -> None:
         draft.apply("scale_weight_norms")
     if draft.values["network_dropout"]:
         _set_dropout(draft, kind)
+    set_factors(draft, arguments, kind, arguments["loraplus_lr_ratio"])
     if draft.text("network_weights"):
         draft.set("model.adapter.path", draft.text("network_weights"), "network_weights")
         for flag in ("network_dim", "network_alpha", "network_args"):

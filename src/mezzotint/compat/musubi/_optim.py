@@ -7,7 +7,14 @@ from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.key_values import read_literals
-from mezzotint.compat.kit.updates import ADAFACTOR, set_adafactor, set_library, set_schedule
+from mezzotint.compat.kit.updates import (
+    ADAFACTOR,
+    SCHEDULE_FREE,
+    note_package,
+    set_adafactor,
+    set_library,
+    set_schedule,
+)
 from mezzotint.compat.musubi._rows import has_option
 from mezzotint.compat.musubi._scripts import TrainingScript
 from mezzotint.errors import did_you_mean
@@ -52,9 +59,12 @@ def _set_optimizer(draft: Draft) -> str:
         shown = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
         draft.set_all({f"optim.optimizer.{key}": value for key, value in shown.items()}, "optimizer_args", flag)
         draft.set("optim.optimizer.kind", OPTIMIZERS[lower[written.lower()]], flag)
-    elif written.lower().endswith("schedulefree"):
-        message = f"{written} needs schedule-free optimizers, which Mezzotint does not have yet"
-        draft.refuse(flag, message, "use another optimizer")
+    elif written == "schedulefree.AdamWScheduleFree":
+        kind, defaults = SCHEDULE_FREE["AdamWScheduleFree"]
+        values = {**defaults, **read_literals(draft, "optimizer_args", defaults)}
+        shown = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        draft.set_all({f"optim.optimizer.{key}": value for key, value in shown.items()}, "optimizer_args", flag)
+        draft.set("optim.optimizer.kind", kind, flag)
     elif "." in written or written in _DECAYS:
         _set_class(draft, flag, written)
     else:
@@ -81,6 +91,8 @@ def _set_class(draft: Draft, flag: str, written: str) -> None:
     decay = options.pop("weight_decay", None)
     if decay is None:
         decay = _DECAYS.get(name.removeprefix("torch.optim."))
+    if decay is None and name.rpartition(".")[2] in SCHEDULE_FREE:
+        decay = 0.0
     if decay is None:
         message = f"the weight decay of {name} is not known here"
         draft.refuse("optimizer_args", message, "write it, as in weight_decay=0.01", "E1017")
@@ -88,6 +100,4 @@ def _set_class(draft: Draft, flag: str, written: str) -> None:
         draft.refuse("optimizer_args", f"weight_decay must be a number of 0 or more, got {decay!r:.40}", code="E1017")
     else:
         set_library(draft, flag, name, float(decay), options)
-    package = name.partition(".")[0]
-    if package not in ("torch", "bitsandbytes", "pytorch_optimizer"):
-        draft.note(flag, f"write --allow-package {package} before the --, which lets Mezzotint import it")
+    note_package(draft, flag, name)

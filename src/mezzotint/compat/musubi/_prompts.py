@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.sample_prompts import Common, PromptKeys, SamplePrompt, read_prompts, set_common, set_interval
-from mezzotint.compat.musubi._model import count_images
+from mezzotint.compat.musubi._model import animates, count_images
 from mezzotint.compat.musubi._scripts import TrainingScript
+from mezzotint.settings.sections.conditions import FIRST_FRAME
 
 _SIDE, _STEPS, _CELL = 256, 20, 8
 _TEXTS = ("image_path", "end_image_path", "control_video_path", "one_frame")
-_CONTROL = "control_image_path"
+_CONTROL, _FIRST = "control_image_path", "image_path"
 KEYS = PromptKeys(
     options={
         "w": "width", "h": "height", "f": "frame_count", "d": "seed", "s": "sample_steps", "g": "guidance_scale",
@@ -46,7 +47,7 @@ def set_previews(draft: Draft, script: TrainingScript) -> None:
     if not prompts:
         return
     _, most = count_images(draft, script)
-    own = {_CONTROL} if most else set()
+    own = {_CONTROL} if most else {_FIRST} if animates(draft, script) else set()
     for key, words in {**_UNUSED, _CONTROL: "condition images"}.items():
         if key not in {*own, _GUIDANCE[script.family][0]} and any(key in prompt.options for prompt in prompts):
             draft.note(flag, f"{words} ({key}) have no effect on previews")
@@ -54,6 +55,8 @@ def set_previews(draft: Draft, script: TrainingScript) -> None:
     _set_common(draft, script, prompts)
     if most:
         _set_images(draft, script, prompts)
+    if animates(draft, script):
+        _set_first_frames(draft, prompts)
 
 
 def _set_common(draft: Draft, script: TrainingScript, prompts: list[SamplePrompt]) -> None:
@@ -88,6 +91,18 @@ def _set_images(draft: Draft, script: TrainingScript, prompts: list[SamplePrompt
     for index, every in enumerate(zip(*files, strict=True)):
         value = every[0] if len(set(every)) == 1 else list(every)
         draft.set(f"sample.conditions.source{f'_{index + 1}' if index else ''}", value, flag)
+
+
+def _set_first_frames(draft: Draft, prompts: list[SamplePrompt]) -> None:
+    """Sets the images that previews continue."""
+    flag, task = "sample_prompts", draft.text("task")
+    files = [prompt.options.get(_FIRST, "") for prompt in prompts]
+    if not all(files):
+        draft.refuse(flag, f"has a prompt without --i, and {task} continues an image", "write --i FILE", "E1017")
+    elif prompts[0].options.get("frame_count", 1) < 5:
+        draft.refuse(flag, f"has no length, and {task} continues an image", "write --f 81, or another 4n + 1", "E1017")
+    else:
+        draft.set(f"sample.conditions.{FIRST_FRAME}", files[0] if len(set(files)) == 1 else files, flag)
 
 
 def _size(prompt: SamplePrompt) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from mezzotint.compat.kit.adapters import FACTORS
 from mezzotint.compat.kit.dialect import ignored, refused, row, waits
 from mezzotint.compat.musubi._scripts import SCRIPTS
 
-IMAGE_TO_VIDEO = "Wan image to video"
 ONE_FRAME = "one-frame training"
 LAYERED = "Qwen-Image-Layered"
 FUN_CONTROL = "Wan Fun Control"
+LAST_FRAME = "Wan first and last frame to video"
 ONE_ADAPTER = "one adapter for both of Wan's denoisers"
 """Features that options wait for."""
 
@@ -85,12 +86,13 @@ READING = (
     row("text_encoder", str, "model.over", "the file of the text encoder"),
 )
 WAN = (
-    row("task", "t2v-14B", "model.family model.train", "text to video; other tasks wait (flf2v-14B: unverified)",
+    row("task", "t2v-14B", "model.family model.train", "text or image to video; others wait (flf2v-14B: unverified)",
         choices=(
         "t2v-14B", "t2v-1.3B", "i2v-14B", "t2i-14B", "flf2v-14B", "t2v-1.3B-FC", "t2v-14B-FC", "i2v-14B-FC", "i2v-A14B",
         "t2v-A14B")),
     row("t5", str, "model.over", "the file of the text encoder; of a .pth file, that of the model's folder is used"),
-    waits("clip", str, IMAGE_TO_VIDEO, "the file of the image encoder"),
+    row("clip", str, "model.over", "the file of the image encoder of i2v-14B; of a .pth file, that of the model's "
+        "folder is used"),
     waits("dit_high_noise", str, ONE_ADAPTER, "the file of the second transformer, trained with the same adapter"),
     ignored("offload_inactive_dit", False, _TWO),
     ignored("timestep_boundary", float, _TWO),
@@ -150,9 +152,7 @@ NETWORK = (
     ignored("verbose", False, "it prints more"),
     ignored("conv_dim", int, "trained layers are linear"),
     ignored("conv_alpha", float, "trained layers are linear"),
-    waits("rank_dropout", "0", "rank and module dropout", "ranks are left out with this chance"),
-    waits("module_dropout", "0", "rank and module dropout", "layers are left out with this chance"),
-    waits("loraplus_lr_ratio", str, "LoRA+ rates", "rate of the second factor over the first"),
+    *FACTORS,
     waits("exclude_patterns", str, "adapters of chosen blocks", "regular expressions of layers"),
     waits("include_patterns", str, "adapters of chosen blocks", "regular expressions of layers"),
 )

@@ -56,6 +56,8 @@ OTHER_SCRIPTS = {
     **{f"{family}_generate_{kind}.py": "generates: use mezzotint sample"
        for family, kind in {"wan": "video", "qwen_image": "image", "zimage": "image", "flux_kontext": "image",
                                 "flux_2": "image"}.items()},
+    "krea2_train_network.py": "trains an adapter of Krea 2; its options are not translated: write a recipe with "
+                              "model.family=krea2",
     "merge_lora.py": "merges adapters: use mezzotint merge",
     "convert_lora.py": "converts adapters: use mezzotint convert",
     "lora_post_hoc_ema.py": "averages adapters after training, which Mezzotint does not support",

@@ -38,6 +38,9 @@ _BY_SETTING = {
     "model.adapter.decompose_both": ("K decompose_both: in network_args", "O lokr_decompose_both"),
     "model.adapter.dropout": ("K network_dropout: applied after the first factor; in Mezzotint before it",
         "DOS lora_dropout"),
+    "model.adapter.rank_dropout": ("K rank_dropout: in network_args",),
+    "model.adapter.module_dropout": ("K module_dropout: in network_args; drawn once for a batch, here by sample",),
+    "model.adapter.b_lr_ratio": ("K loraplus_lr_ratio: in network_args",),
     "model.adapter.path": ("K network_weights", "K dim_from_weights: ranks are always taken from the file",
         "S init_lora"),
     "model.adapter.max_norm": ("K scale_weight_norms",),
@@ -178,6 +181,7 @@ VALUES: Mapping[str, Mapping[str, str]] = {
     "optim.optimizer.kind": {
         "adamw8bit": "adamw-8bit", "adam8bit": "adamw-8bit", "adamw-8-bit": "adamw-8bit", "adam": "adamw",
         "pagedadamw8bit": "adamw-8bit", "adam-w": "adamw", "ada-factor": "adafactor",
+        "adamwschedulefree": "schedule-free-adamw", "schedulefree": "schedule-free-adamw",
     },
     "optim.schedule.kind": {
         "cosine-with-restarts": "restarts", "cosine-restarts": "restarts", "step": "piecewise", "none": "constant",

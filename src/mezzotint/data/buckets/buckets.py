@@ -44,18 +44,36 @@ class Placed:
 
 
 def table(settings: DataSettings) -> tuple[Size, ...]:
-    """The buckets of a recipe, each once: sizes of images (`shapes`) of all sets in all base sizes, or of clips
-    (`clip_buckets.table`). Raises RecipeError E1003 if sets of images in their own sizes have too many."""
+    """The buckets of a recipe, each once: sizes of images (`shapes`) of all sets in all base sizes, of clips with their
+    frames (`clip_buckets.table`). Raises RecipeError E1003 if sets of images in their own sizes have too many."""
     if settings.has_clips and settings.clips.buckets:
         return clip_buckets.table(settings.clips, ())
-    sizes = tuple(dict.fromkeys(size for one in settings.image_sets() for of in one.sizes for size in shapes(of)))
+    sizes = tuple(dict.fromkeys(size for one in settings.image_sets() for of in one.sizes for size in _sizes_of(of)))
     if len(sizes) > MOST_SIZES:
         raise RecipeError(
             f"data.sets have {len(sizes):,} sizes, more than {MOST_SIZES:,}; set data.buckets.step to one larger step "
             "for all sets",
             code="E1003",
         )
-    return clip_buckets.table(settings.clips, sizes) if settings.has_clips else sizes
+    return sizes
+
+
+def _sizes_of(settings: DataSettings) -> tuple[Size, ...]:
+    """The buckets of one set in one base size."""
+    return clip_buckets.table(settings.clips, shapes(settings)) if settings.has_clips else shapes(settings)
+
+
+def count_frames(
+    frames: NDArray[np.int32], rate: NDArray[np.float64], start: NDArray[np.int32], sets: ArrayLike,
+    settings: DataSettings,
+) -> NDArray[np.int32]:  # fmt: skip
+    """The number of frames of a sample of each clip by the settings of its set, see `clip_buckets.most_frames`.
+    sets: as in `place`."""
+    most, of_set = np.zeros(len(frames), np.int32), np.asarray(sets)
+    for number, one in enumerate(settings.image_sets()):
+        rows = np.flatnonzero(of_set == number)
+        most[rows] = clip_buckets.most_frames(frames[rows], rate[rows], start[rows], one.settings.clips)
+    return most
 
 
 def place(
@@ -63,15 +81,21 @@ def place(
     most: NDArray[np.int32] | None = None,
 ) -> Placed:  # fmt: skip
     """Assigns samples to their buckets. widths, heights: (n,) pixels, above 0, after EXIF rotation. sets: (n,) number
-    of the set in `settings.image_sets`. most: with `clips.buckets`, the frames of each, see `clip_buckets.of_clips`."""
+    of the set in `settings.image_sets`. most: the frames of clips, see `count_frames`; those with none are placed
+    somewhere."""
     width, height, of_set = np.asarray(widths), np.asarray(heights), np.asarray(sets)
     if settings.has_clips and settings.clips.buckets:
         assert most is not None, "clips need their numbers of frames"
+        most = np.maximum(most, clip_buckets.counts(settings.clips)[0]).astype(np.int32)
         return _placed_once(clip_buckets.of_clips(width, height, most, table(settings)))
     every = settings.image_sets()
-    if len({(one.settings.resolution, one.settings.buckets) for one in every}) == 1 and len(every[0].sizes) == 1:
+    lengths = [clip_buckets.counts(one.settings.clips) for one in every]
+    kinds = {
+        (one.settings.resolution, one.settings.buckets, counts) for one, counts in zip(every, lengths, strict=True)
+    }
+    if len(kinds) == len(lengths[0]) == len(every[0].sizes) == 1:
         return _placed_once(of_images(width, height, every[0].settings))
-    numbers = {(size.width, size.height): number for number, size in enumerate(table(settings))}
+    numbers = {size: number for number, size in enumerate(table(settings))}
     choices = np.array([len(one.sizes) for one in every], np.int16)[of_set]
     sample = np.repeat(np.arange(len(width)), choices)
     choice = (np.arange(len(sample)) - np.repeat(np.cumsum(choices) - choices, choices)).astype(np.int16)
@@ -80,8 +104,11 @@ def place(
         for of, of_size in enumerate(one.sizes):
             chosen = np.flatnonzero((of_set[sample] == number) & (choice == of))
             rows = sample[chosen]
-            in_table = np.array([numbers[size.width, size.height] for size in shapes(of_size)], np.int16)
-            bucket[chosen] = in_table[of_images(width[rows], height[rows], of_size)]
+            in_table = np.array([numbers[size] for size in _sizes_of(of_size)], np.int16)
+            index = of_images(width[rows], height[rows], of_size).astype(np.int64)
+            if most is not None:
+                index += np.maximum(np.searchsorted(lengths[number], most[rows]), 0) * len(shapes(of_size))
+            bucket[chosen] = in_table[index]
     return Placed(sample, bucket, choice, choices[sample])
 
 

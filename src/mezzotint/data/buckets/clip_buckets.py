@@ -33,17 +33,18 @@ def out_of_limits(size: Size, clips: ClipsSettings) -> str | None:
 
 
 def table(clips: ClipsSettings, shapes: Sequence[Size]) -> tuple[Size, ...]:
-    """The sizes of clips: those listed, from few frames to many and from tall to wide; or `shapes`, each of
-    `clips.frames` frames, in their order."""
+    """The sizes of clips: those listed, from few frames to many and from tall to wide; or `shapes` in their order,
+    with each of `counts` frames."""
     if clips.buckets:
         sizes = (Size(width, height, frames) for frames, height, width in clips.buckets)
         return tuple(sorted(sizes, key=lambda size: (size.frames, size.aspect, size.pixels)))
-    return tuple(Size(shape.width, shape.height, clips.frames) for shape in shapes)
+    return tuple(Size(shape.width, shape.height, frames) for frames in counts(clips) for shape in shapes)
 
 
 def counts(clips: ClipsSettings) -> tuple[int, ...]:
     """The numbers of frames that samples may have, ascending."""
-    return tuple(sorted({frames for frames, _, _ in clips.buckets} or {clips.frames}))
+    trimmed = range(1, clips.frames, 4) if clips.short == "trim" else ()
+    return tuple(sorted({frames for frames, _, _ in clips.buckets} or {clips.frames, *trimmed}))
 
 
 def most_frames(
@@ -62,7 +63,8 @@ def most_frames(
             is_enough = frames > 0
         else:
             is_enough = frames >= window(count, clips)
-        is_enough = np.where(start >= 0, start + count <= frames, is_enough)
+        if not clips.is_cut:
+            is_enough = np.where(start >= 0, start + count <= frames, is_enough)
         most[np.where(rate == 0, (count == 1) & (frames > 0), is_enough)] = count
     return most
 

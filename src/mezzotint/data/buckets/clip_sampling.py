@@ -13,6 +13,9 @@ from mezzotint import draws
 from mezzotint.settings.counting import format_count
 from mezzotint.settings.sections.clips import ClipsSettings
 
+_TOLERANCE = 1e-6
+"""Fraction of a frame by which rounding may miss a whole number of frames."""
+
 
 def window(num_frames: int, clips: ClipsSettings) -> int:
     """Number of frames of a clip over which the `num_frames` of a sample are spread, from the first to the last;
@@ -49,6 +52,24 @@ def num_starts(available: int, num_frames: int, clips: ClipsSettings) -> int:
     uses the last."""
     room = max(0, available - window(num_frames, clips))
     return {"random": room + 1, "first": 1, "not-last": max(1, room)}[clips.start]
+
+
+def starts_of_pieces(available: int, rate: float, clips: ClipsSettings) -> NDArray[np.int64]:
+    """The first frames of a clip's pieces (`data.clips.pieces`, `piece_stride`), ascending; none if no piece fits.
+    available, rate: its frames, and frames per second."""
+    step = frame_step(rate, clips)
+    last = math.floor((available - 1) / step + _TOLERANCE) + 1 - clips.frames
+    if last < 0:
+        return np.zeros(0, np.int64)
+    firsts = (
+        np.linspace(0, last, clips.pieces) if clips.pieces else np.arange(0, last + 1, clips.piece_stride)
+    ).astype(np.int64)
+    return np.unique(np.floor(firsts * step + _TOLERANCE).astype(np.int64))
+
+
+def frame_step(rate: float, clips: ClipsSettings) -> float:
+    """Frames of a clip from one frame of a sample to the next. rate: its frames per second."""
+    return rate / clips.fps if clips.fps is not None else float(clips.interval)
 
 
 def spread(begin: int, end: int, num: int) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ address, where there is no entry.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -34,6 +35,7 @@ from mezzotint.data.schedule import clip_visits, placement
 from mezzotint.data.schedule.captions import Changes, DrawnCaptions
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.data.schedule.preserved import PreservedCaptions
+from mezzotint.diffusion.first_frame import FIRST_FRAME, VISION
 from mezzotint.errors import CacheError
 from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import DataSettings
@@ -54,12 +56,15 @@ OF_FILES = "files"
 
 @dataclass(frozen=True, slots=True)
 class LatentLayout:
-    """channels: of a stored row (twice those of the latent for moments). pixels: per latent, in height and width.
-    frames: per latent, 0 if unknown, in a cache of images."""
+    """channels: of stored latents (twice those of the latent for moments). pixels: per latent, in height and width.
+    frames: per latent, 0 if unknown, in a cache of images. first_frame: channels of the first frame's latents and
+    vision: numbers of its image encoder, which follow in a row of a model that animates; 0 for others."""
 
     channels: int
     pixels: int
     frames: int = 0
+    first_frame: int = 0
+    vision: int = 0
 
 
 class LatentCache(EntryFolder[LatentLayout]):
@@ -91,7 +96,7 @@ class LatentCache(EntryFolder[LatentLayout]):
         self.content = settings.cache.content
         self.is_imported = data_format.is_encoded
         self.is_drawn = data_format.own_flips or any(_is_drawn(one.settings) for one in settings.image_sets())
-        self.is_drawn |= settings.has_clips and settings.clips.start != "first"
+        self.is_drawn |= settings.has_clips and any(one.settings.clips.draws_start for one in settings.image_sets())
         self.views = settings.cache.crops if self.is_drawn else 1
         draws_sample = self.content == "sample" and not self.is_imported
         self.seeds = (seed if self.is_drawn else 0, seed if draws_sample else 0)
@@ -175,7 +180,8 @@ class LatentCache(EntryFolder[LatentLayout]):
         if catalogue.rate[row] == 0:
             return np.zeros(0)
         key = draws.key(self._seed, "clip-variant", int(catalogue.key_hash[row]), view)
-        times = clip_visits.frame_times(catalogue, row, frames, self._settings.clips, address=key)
+        clips = catalogue.settings_of(row, self._settings).clips
+        times = clip_visits.frame_times(catalogue, row, frames, clips, address=key)
         if still < 0:
             return times
         return times[stills_of_clip(frames, self._settings.clips.images)[still : still + 1]]
@@ -188,19 +194,35 @@ class LatentCache(EntryFolder[LatentLayout]):
         if (bucket, has_frames) not in self._stores:
             latent = latent_size(bucket, self.layout.pixels, max(self.layout.frames, 1))
             frames = (latent.frames,) if has_frames else ()
-            shape = (self.layout.channels, *frames, latent.height, latent.width)
+            shape: tuple[int, ...] = (self.layout.channels, *frames, latent.height, latent.width)
+            if self.layout.first_frame:
+                side = latent.frames * latent.height * latent.width
+                shape = ((self.layout.channels + self.layout.first_frame) * side + self.layout.vision,)
             self._stores[bucket, has_frames] = Store(self.folder, shape=shape, dtype=self._settings.cache.dtype)
         return self._stores[bucket, has_frames]
 
     def read(
         self, addresses: Sequence[bytes], bucket: Size, names: Sequence[str], *, is_joined_image: bool = False
     ) -> Tensor:
-        """Reads rows (B, C, h, w), or (B, C, f, h, w) of clips, in the stored dtype. names: of the samples. Raises
-        CacheError E1303 for an entry that is missing or damaged."""
+        """Reads rows (B, C, h, w), or (B, C, f, h, w) of clips, in the stored dtype; with first frames (B, n), see
+        `split`. names: of the samples. Raises CacheError E1303 for an entry that is missing or damaged."""
         store = self.store(bucket, is_joined_image=is_joined_image)
         if store is None:
             raise missing_entries_error(names, self.folder)
         return _fetch(store, addresses, names, self.folder)
+
+    def split(self, rows: Tensor, bucket: Size) -> tuple[Tensor, dict[str, Tensor]]:
+        """The latents in rows that were read, and what was encoded of the first frames, as
+        `ModelFamily.encode_first_frames` returns it; empty for other models."""
+        assert self.layout is not None
+        if not self.layout.first_frame:
+            return rows, {}
+        latent = latent_size(bucket, self.layout.pixels, self.layout.frames)
+        sides = (latent.frames, latent.height, latent.width)
+        channels = self.layout.channels, self.layout.first_frame
+        parts = rows.split([*(count * math.prod(sides) for count in channels), self.layout.vision], dim=1)
+        latents, first = (part.unflatten(1, (-1, *sides)) for part in parts[:2])
+        return latents, {FIRST_FRAME: first} | ({VISION: parts[2]} if self.layout.vision else {})
 
     def condition_store(self, bucket: Size) -> Store | None:
         """The store of condition images of a bucket size, their posterior's mean (C, h, w); None before `define`."""

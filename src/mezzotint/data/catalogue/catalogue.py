@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws, durable
-from mezzotint.data.buckets import buckets, clip_buckets
+from mezzotint.data.buckets import buckets
 from mezzotint.data.buckets.buckets import Placed
 from mezzotint.data.catalogue import conditions, indexing
 from mezzotint.data.catalogue._probing import Progress
@@ -252,11 +252,11 @@ class Catalogue:
         )
 
     def _buckets_of(self, chosen: NDArray[np.int64], settings: DataSettings) -> Placed:
-        most = None
-        if settings.has_clips and settings.clips.buckets:
+        sets, most = self.set[chosen], None
+        if settings.has_clips:
             starts = self.overrides.start[chosen]
-            most = clip_buckets.most_frames(self.frames[chosen], self.rate[chosen], starts, settings.clips)
-        return buckets.place(self.width[chosen], self.height[chosen], self.set[chosen], settings, most)
+            most = buckets.count_frames(self.frames[chosen], self.rate[chosen], starts, sets, settings)
+        return buckets.place(self.width[chosen], self.height[chosen], sets, settings, most)
 
     def beside_fingerprint(self) -> tuple[NDArray[Any], ...]:
         """The columns that affect cache entries and are not part of the fingerprint."""

@@ -37,7 +37,7 @@ def pair(catalogue: Catalogue, images: Catalogue, settings: DataSettings, name: 
     DatasetError E1294 for samples without one, unless it is optional, and for two images of one name; E1295 for one
     with another aspect ratio."""
     is_own = condition_sets.is_in_data_set(settings, name)
-    rows = _rows_by_key(catalogue, images) if is_own else _rows_by_file(catalogue, images, name)
+    rows = _rows_by_key(catalogue, images) if is_own else _rows_by_file(catalogue, images, settings, name)
     is_required = np.array([not one.settings.conditions[name].optional for one in settings.image_sets()])
     missing = np.flatnonzero((rows < 0) & is_required[catalogue.set])
     if len(missing):
@@ -45,8 +45,8 @@ def pair(catalogue: Catalogue, images: Catalogue, settings: DataSettings, name: 
             f"data.conditions: {format_count(len(missing), 'sample')} without a {name} image: "
             f"{format_names([catalogue.label(int(row)) for row in missing[:20]], 10)}"
             f"{_first_reason(images) if is_own else ''}; "
-            f"{_remedy(settings, name) if is_own else 'add an image of the same name'}, remove the sample, or set "
-            f"data.conditions.{name}.optional=true",
+            f"{_remedy(settings, name) if is_own else 'add an image of the same name and suffix'}, remove the sample, "
+            f"or set data.conditions.{name}.optional=true",
             code="E1294",
         )
     is_aligned = np.array([one.settings.conditions[name].align == "target" for one in settings.image_sets()])
@@ -89,9 +89,11 @@ def _rows_by_key(catalogue: Catalogue, images: Catalogue) -> NDArray[np.int32]:
     return np.fromiter((by_key.get(key, -1) for key in keys), np.int32, len(catalogue))
 
 
-def _rows_by_file(catalogue: Catalogue, images: Catalogue, name: str) -> NDArray[np.int32]:
+def _rows_by_file(catalogue: Catalogue, images: Catalogue, settings: DataSettings, name: str) -> NDArray[np.int32]:
     """The row in `images` of each sample, by the names of files; −1 without one. Raises DatasetError E1294."""
-    by_name, stems = _rows_by_name(images, name), _stems(catalogue)
+    suffixes = [one.settings.conditions[name].suffix for one in settings.image_sets()]
+    by_name = _rows_by_name(images, name)
+    stems = [stem + suffixes[number] for stem, number in zip(_stems(catalogue), catalogue.set.tolist(), strict=True)]
     return np.fromiter((by_name.get(stem, by_name.get(_in_set(stem), -1)) for stem in stems), np.int32, len(catalogue))
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mezzotint import draws
 from mezzotint.data.buckets import buckets, clip_buckets
+from mezzotint.data.buckets.clip_sampling import starts_of_pieces
 from mezzotint.data.catalogue import _masking, _probing
 from mezzotint.data.files import caption_cleaning, columns, image_settings, masks, overrides, remote
 from mezzotint.data.files.columns import TextBuilder, Texts
@@ -33,7 +34,6 @@ from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding, timeouts
 from mezzotint.errors import DatasetError
 from mezzotint.settings.base import with_values
-from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.settings.sections.conditions import condition_columns, in_folders
 from mezzotint.settings.sections.data import DataSettings, ImageSet
 from mezzotint.shapes import Size
@@ -126,7 +126,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         depends_on += (own, tuple(source.condition for source in sources))
     if settings.has_clips:
         beside = {name for name in type(settings.clips).model_fields if name.startswith("images")}
-        depends_on += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
+        of_sets = (source.settings.clips.model_dump_json(exclude=beside) for source in sources)
+        depends_on += (clip_files.PREPROCESSING, *of_sets)
     if settings.format_settings is not None:
         depends_on += (settings.format_settings.model_dump_json(),)
     manifests = format_of(settings.format).manifests
@@ -312,7 +313,7 @@ def _assemble(
     facts = files.facts
     is_used = facts["is_known"].copy()
     if settings.has_clips:
-        for i, reason in _excluded_clips(samples, facts, settings.clips):
+        for i, reason in _excluded_clips(samples, facts, settings):
             skipped.append(Skipped(keys[i], reason, is_wanted=True))
             is_used[i] = False
     width, height = (np.maximum(facts[side], 1) for side in ("width", "height"))
@@ -327,8 +328,8 @@ def _assemble(
         reason = f"{facts['width'][i]}×{facts['height'][i]} is smaller than its bucket (data.small_images=skip)"
         skipped.append(Skipped(keys[i], reason, is_wanted=True))
     is_used &= ~(is_small & skips_small)
-    rows = np.flatnonzero(is_used)
-    key, captions, starts = columns.select_texts(keys, rows), *_captions(samples, rows)
+    rows, key, first_frames = _cut_clips(np.flatnonzero(is_used), samples, facts, sources)
+    captions, starts = _captions(samples, rows)
     table: dict[str, NDArray[Any]] = {
         **key.columns("key"),
         **columns.select_texts(samples.relative.texts(), rows).columns("path"),
@@ -340,6 +341,7 @@ def _assemble(
         "repeats": np.frombuffer(samples.repeats, np.float32)[rows],
         "weight": np.frombuffer(samples.weight, np.float32)[rows],
         **samples.overrides.columns(rows),
+        "start": first_frames,
         "path_hash": files.path_hash[rows],
         "stats": files.stats[rows],
         **{name: facts[name][rows] for name in facts.dtype.names or () if name != "is_known"},
@@ -362,6 +364,28 @@ def _assemble(
     return table, about
 
 
+def _cut_clips(
+    rows: NDArray[np.int64], samples: _SampleColumns, facts: NDArray[Any], sources: Sequence[Source]
+) -> tuple[NDArray[np.int64], Texts, NDArray[np.int32]]:
+    """The samples of clips that are cut into pieces, one for each piece: their numbers, keys and first frames. Others
+    are as before."""
+    keys, starts = samples.key.texts(), samples.overrides.starts()
+    if not any(source.settings.clips.is_cut for source in sources):
+        return rows, columns.select_texts(keys, rows), starts[rows]
+    pieces: list[tuple[int, int]] = []
+    key = TextBuilder()
+    for i in rows.tolist():
+        clips = sources[samples.set[i]].settings.clips
+        firsts = [int(starts[i])]
+        if clips.is_cut and firsts == [-1] and facts[i]["rate"]:
+            firsts = starts_of_pieces(int(facts[i]["frames"]), float(facts[i]["rate"]), clips).tolist()
+        for first in firsts:
+            pieces.append((i, first))
+            key.append(keys[i] if first == starts[i] else f"{keys[i]}#{first}")
+    numbers, first_frames = np.array(pieces, np.int64).reshape(-1, 2).T
+    return numbers, key.texts(), first_frames.astype(np.int32)
+
+
 def _captions(samples: _SampleColumns, rows: NDArray[np.int64]) -> tuple[Texts, NDArray[np.int64]]:
     num = np.frombuffer(samples.num_captions, np.int64)
     first = np.cumsum(num) - num
@@ -370,11 +394,12 @@ def _captions(samples: _SampleColumns, rows: NDArray[np.int64]) -> tuple[Texts, 
     return columns.select_texts(samples.caption.texts(), numbers), starts
 
 
-def _excluded_clips(samples: _SampleColumns, facts: NDArray[Any], clips: ClipsSettings) -> Iterator[tuple[int, str]]:
+def _excluded_clips(samples: _SampleColumns, facts: NDArray[Any], settings: DataSettings) -> Iterator[tuple[int, str]]:
     """Valid clips that the recipe excludes, by number, and why: too short, too small, too large."""
-    starts = samples.overrides.starts()
-    most = clip_buckets.most_frames(facts["frames"], facts["rate"], starts, clips)
+    starts, every = samples.overrides.starts(), settings.image_sets()
+    most = buckets.count_frames(facts["frames"], facts["rate"], starts, samples.set, settings)
     for i in np.flatnonzero(facts["is_known"]).tolist():
+        clips = every[samples.set[i]].settings.clips
         width, height, frames, rate = (facts[i][name].item() for name in ("width", "height", "frames", "rate"))
         reason = clip_buckets.out_of_limits(Size(width, height), clips)
         if reason is None and not most[i]:
@@ -386,11 +411,10 @@ def _excluded_clips(samples: _SampleColumns, facts: NDArray[Any], clips: ClipsSe
 def _is_small(samples: _SampleColumns, facts: NDArray[Any], settings: DataSettings) -> NDArray[np.bool_]:
     """Which images are smaller than their bucket, in at least one of their base sizes."""
     width, height = np.maximum(facts["width"], 1), np.maximum(facts["height"], 1)
-    frames = None
-    if settings.has_clips and settings.clips.buckets:
-        most = clip_buckets.most_frames(facts["frames"], facts["rate"], samples.overrides.starts(), settings.clips)
-        frames = np.maximum(most, clip_buckets.counts(settings.clips)[0]).astype(np.int32)
-    placed = buckets.place(width, height, np.frombuffer(samples.set, np.uint16), settings, frames)
+    sets, frames = np.frombuffer(samples.set, np.uint16), None
+    if settings.has_clips:
+        frames = buckets.count_frames(facts["frames"], facts["rate"], samples.overrides.starts(), sets, settings)
+    placed = buckets.place(width, height, sets, settings, frames)
     sizes = buckets.table(settings)
     wide, high = (np.asarray([getattr(size, side) for size in sizes])[placed.bucket] for side in ("width", "height"))
     small = (facts["width"][placed.sample] < wide) | (facts["height"][placed.sample] < high)

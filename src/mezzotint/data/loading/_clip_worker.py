@@ -124,7 +124,8 @@ class ClipWorker(BatchWorker):
 
 
 def _read_frames(catalogue: Catalogue, visit: Visit, placed: Placement, frames: int, settings: DataSettings) -> Tensor:
-    times = clip_visits.frame_times(catalogue, visit.row, frames, settings.clips, address=visit.draw("clip"))
+    clips = catalogue.settings_of(visit.row, settings).clips
+    times = clip_visits.frame_times(catalogue, visit.row, frames, clips, address=visit.draw("clip"))
     return read_frames(catalogue, visit.row, placed, times, settings)
 
 

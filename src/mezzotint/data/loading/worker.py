@@ -136,6 +136,10 @@ class BatchWorker(Dataset[Any]):
         pixels = self._pixels(visits, placed, bucket, broken) if latents is None else None
         rows = self._rows(visits, placed, views, bucket, broken) if latents is not None else None
         conditions = {name: self._condition(name, visits, placed, broken) for name in self._catalogue.conditions}
+        if rows is not None and latents is not None and not self.is_joined_image:
+            rows, first = latents.split(rows, bucket)
+            every = torch.ones(len(visits), dtype=torch.bool)
+            conditions |= {name: ConditionImages(None, one, every) for name, one in first.items()}
         weight = torch.from_numpy(self._weight(request))
         weight[broken] = 0.0
         mask = self._masks(visits, placed, bucket, keys, broken) if self._has_masks else None

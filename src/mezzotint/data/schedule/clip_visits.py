@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws
-from mezzotint.data.buckets.clip_sampling import annotated_frames, draw_frames, times_at_rate, times_of
+from mezzotint.data.buckets.clip_sampling import annotated_frames, draw_frames, frame_step, times_at_rate, times_of
 from mezzotint.settings.sections.clips import ClipsSettings
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def frame_times(catalogue: Catalogue, row: int, frames: int, clips: ClipsSetting
     start = int(catalogue.overrides.start[row])
     if rate == 0:
         return np.zeros(0)
+    if start >= 0 and clips.is_cut:
+        return times_of(start + np.arange(frames) * frame_step(rate, clips), begin=begin, rate=rate)
     if start >= 0:
         return times_of(annotated_frames(start, frames), begin=begin, rate=rate)
     if clips.fps is None:

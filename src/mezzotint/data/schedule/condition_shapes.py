@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,14 @@ if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
 
 _Ints = NDArray[np.int64]
+_Floats = NDArray[np.float64]
 
 
 def fit(width: _Ints, height: _Ints, pixels: _Ints, settings: DataSettings) -> tuple[_Ints, _Ints]:
     """The sizes (n,) of images that keep their shape, beside samples whose buckets have so many pixels: about as many
     as the base size (`data.resolution`) that is nearest to the bucket, with sides that are multiples of
     `data.buckets.step`."""
-    bases = np.array(sorted({side**2 for one in settings.image_sets() for side in one.settings.resolution}), np.int64)
-    base = bases[np.abs(pixels[:, None] - bases).argmin(axis=1)]
-    return _scale(width, height, base, settings.buckets.step)
+    return _scale(width, height, _nearest_base(pixels, settings), settings.buckets.step)
 
 
 def fit_one(size: Size, pixels: int, settings: DataSettings, *, is_exact: bool = False) -> Size:
@@ -33,7 +33,26 @@ def fit_one(size: Size, pixels: int, settings: DataSettings, *, is_exact: bool =
     return Size(*(int(side[0]) for side in sides))
 
 
-def _scale(width: _Ints, height: _Ints, pixels: _Ints, step: int) -> tuple[_Ints, _Ints]:
+def find_largest(pixels: int, settings: DataSettings) -> Size:
+    """The largest size that `fit` gives images of up to `data.buckets.max_aspect` beside samples of so many pixels."""
+    step, widest = settings.buckets.step, settings.buckets.max_aspect
+    [base] = _nearest_base(np.array([pixels]), settings)
+    # of sides that are rounded to multiples, one is just above the middle of two of them
+    width = (np.arange(1, math.ceil(math.sqrt(base * widest) / step) + 1) - 0.5) * step * (1 + 1e-9)
+    width = np.concatenate([[math.sqrt(base)], width, base / width])
+    width = width[np.maximum(width**2 / base, base / width**2) <= widest]
+    wide, high = _scale(width, base / width, base, step)
+    most = (wide * high).argmax()
+    return Size(int(wide[most]), int(high[most]))
+
+
+def _nearest_base(pixels: _Ints, settings: DataSettings) -> _Ints:
+    bases = np.array(sorted({side**2 for one in settings.image_sets() for side in one.settings.resolution}), np.int64)
+    nearest: _Ints = bases[np.abs(pixels[:, None] - bases).argmin(axis=1)]
+    return nearest
+
+
+def _scale(width: _Ints | _Floats, height: _Ints | _Floats, pixels: _Ints, step: int) -> tuple[_Ints, _Ints]:
     factor = np.sqrt(pixels / (width * height).astype(np.float64))
     wide, high = (np.maximum(np.rint(side * factor / step), 1).astype(np.int64) * step for side in (width, height))
     return wide, high

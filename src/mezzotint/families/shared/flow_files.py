@@ -15,7 +15,7 @@ from mezzotint.diffusion.flow import PREDICTION
 from mezzotint.errors import WeightsError
 from mezzotint.families.shared.folder_files import FolderFiles, read_configs
 from mezzotint.settings.base import with_values
-from mezzotint.settings.families.base import is_denoiser
+from mezzotint.settings.families.base import MEDIA_PARTS, is_denoiser
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import kinds
 from mezzotint.weights.files import fingerprint, tensor_files
@@ -47,8 +47,6 @@ class FlowFiles(FolderFiles):
 
     pipelines: ClassVar[tuple[str, ...]]
     """Pipeline classes in model_index.json that the family reads."""
-    refused: ClassVar[Mapping[str, str]] = {}
-    """Unsupported pipelines of the same networks: what they are, and why."""
     tokenizer_names: ClassVar[tuple[str, ...]] = (
         "vocab.json",
         "merges.txt",
@@ -65,6 +63,8 @@ class FlowFiles(FolderFiles):
     """The denoiser's tensor names in such a file."""
     swapped: ClassVar[Collection[str]] = ()
     """Scale-and-shift layers of the denoiser whose halves are in the other order in such a file."""
+    flat: ClassVar[str] = ""
+    """Pattern for the denoiser's tensors that are vectors in such a file."""
     written_start: ClassVar[str] = ""
     """Prefix of the denoiser's names in a written file."""
 
@@ -91,8 +91,9 @@ class FlowFiles(FolderFiles):
         return files.with_vae()._with_encoders()
 
     def _with_encoders(self) -> Self:
-        """The same with the text encoders in `model.over`. Raises what `standalone.open_encoder` raises."""
-        encoders = {part: self.expected(part) for part in self.text_parts if self.settings.over}
+        """The same with the text and image encoders in `model.over`. Raises what `standalone.open_encoder` raises."""
+        of_images = [part for part in self.parts if part in MEDIA_PARTS and part != "vae"]
+        encoders = {part: self.expected(part) for part in (*self.text_parts, *of_images) if self.settings.over}
         parts: dict[str, StandalonePart] = {}
         for path in self.settings.over:
             part, file = standalone.open_encoder(path, encoders, model_name=self.spec.label)
@@ -165,7 +166,6 @@ class FlowFiles(FolderFiles):
         other = f"; write model.family={family}" if family not in (None, spec.name) else ""
         description = f"a folder of {pipeline or 'an unknown pipeline'}"
         description += f" with a {config['_class_name']}" if "_class_name" in config else ""
-        description += f", {cls.refused[pipeline]}" if pipeline in cls.refused else ""
         raise WeightsError(
             f"{folder.root}: is {description}; family {spec.name} trains {spec.trains} "
             f"({' or '.join(cls.pipelines)}){other}",
@@ -237,7 +237,7 @@ class FlowFiles(FolderFiles):
         """The layout of a denoiser in an original-format checkpoint. Raises WeightsError E1479 if there is none."""
         network, config, shapes = self.networks[part], self.configs[part], self.shapes(part)
         try:
-            return originals.plan(network, config, shapes, self.renames, self.written_start)
+            return originals.plan(network, config, shapes, self.renames, self.written_start, self.flat)
         except originals.NOT_CONVERTED as error:
             raise WeightsError(
                 f"{self.root}: the denoiser cannot be written as one file, because diffusers could not read it back "

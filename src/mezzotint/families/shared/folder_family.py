@@ -40,6 +40,7 @@ class FolderFamily(ModelFamily):
         self.condition_names = files.condition_names
         self.min_conditions = files.min_conditions
         self.text_images = files.text_images
+        self.animates = files.animates
         self._configs = files.configs
         self._lengths = {part: files.length(part) for part in files.text_parts}
         self._open_tokenizer = files.tokenizer
@@ -129,11 +130,14 @@ class FolderFamily(ModelFamily):
         """Tokens and their mask, (B, L) int64 on the device of a text encoder, and the number of tokens of each text;
         long texts are truncated. before: tokens of the template before the caption, which are not counted. Raises
         WeightsError E1409."""
-        ids, mask = tokenize_padded(
-            self._tokenizer(part), self._apply_template(part, captions), length=self._lengths[part], start=before
-        )
+        ids, mask = self._tokenize(part, captions, before)
         device = next(self._part(part).parameters()).device
         return to_device(ids, device), to_device(mask, device), count_tokens(mask[:, before:])
+
+    def _tokenize(self, part: str, captions: Sequence[str], before: int) -> tuple[Tensor, Tensor]:
+        """Tokens and their mask, (B, L) int64 on the host."""
+        texts = self._apply_template(part, captions)
+        return tokenize_padded(self._tokenizer(part), texts, length=self._lengths[part], start=before)
 
     def _empty(self, part: str, *shape: int) -> Tensor:
         """An empty tensor for no captions, of the dtype and on the device of a text encoder."""

@@ -256,6 +256,15 @@ class Offload:
                 unit.arrived.record(self._stream)
 
 
+def count_loaded_bytes(blocks: Sequence[int], at_once: int, *, trains: bool) -> int:
+    """Bytes of blocks that are copied to the device for a forward and a backward pass, once training runs. blocks:
+    bytes of each. at_once: how many are on the device. trains: whether the blocks are trained, so that the forward pass
+    loads all of them again."""
+    stay = min(at_once, len(blocks))
+    forward = sum(blocks) if trains else sum(blocks[stay:])
+    return forward + sum(blocks[: len(blocks) - stay])
+
+
 def _free(unit: Unit) -> None:
     unit.is_on_device = False
     for offloaded in unit.tensors:

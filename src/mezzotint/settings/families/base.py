@@ -13,6 +13,8 @@ from mezzotint import outside, registry
 from mezzotint.settings.base import Section
 
 FOLDER = "settings/families"
+MEDIA_PARTS = ("vae", "image_encoder")
+"""Parts that encode pixels: the autoencoder, and the image encoder of image-to-video models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,11 @@ class FamilySpec:
     def text_parts(self) -> tuple[str, ...]:
         """The text encoders among the parts."""
         return tuple(self.tokenizers)
+
+    @property
+    def media_parts(self) -> tuple[str, ...]:
+        """The parts that encode pixels."""
+        return tuple(part for part in self.parts if part in MEDIA_PARTS)
 
     def denoisers(self, among: Collection[str] | None = None) -> tuple[str, ...]:
         """The denoisers among the parts: one, or two for some models. among: of two, those that are named, or the

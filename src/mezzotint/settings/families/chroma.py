@@ -45,5 +45,6 @@ SPEC = FamilySpec(
     },
     published=("lodestones/Chroma1-HD", "lodestones/Chroma1-Base"),
     is_flow_matching=True,
+    single_file_configs=("chroma",),
     usual={"sample": {"solver": "euler", "steps": 35, "guidance": (5.0,)}},
 )

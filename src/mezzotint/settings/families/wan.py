@@ -1,4 +1,4 @@
-"""Facts and settings of Wan 2.1 and 2.2, text to video: length of the text, first-frame conditioning."""
+"""Facts and settings of Wan 2.1 and 2.2, text and image to video: length of the text, first-frame conditioning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class WanSettings(Section):
     """For family `wan`: length of the text, first-frame conditioning."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
-    """How many tokens of a caption are read, the end token included. Shorter captions are padded with zeros."""
+    """How many tokens of a caption are read, the end token included. Shorter captions are padded with zeros.
+    Wan 2.1 I2V takes 512."""
 
     first_frame_prob: Annotated[Share, ALLOW] = 0.0
     """For Wan 2.2 TI2V 5B: the probability that a clip is trained as image to video (first-frame conditioning): its
@@ -33,19 +34,21 @@ def _matches(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 SPEC = FamilySpec(
     name="wan",
-    trains="Wan 2.1 text to video, 1.3B and 14B, and Wan 2.2, TI2V 5B and T2V A14B",
-    label="Wan, text to video",
+    trains="Wan 2.1, text to video 1.3B and 14B and image to video 14B, and Wan 2.2, TI2V 5B, T2V A14B and I2V A14B",
+    label="Wan",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_wan.WanTransformer3DModel",
         "denoiser_2": "diffusers.models.transformers.transformer_wan.WanTransformer3DModel",
         "text_encoder": "umt5_text",
         "vae": "diffusers.models.autoencoders.autoencoder_kl_wan.AutoencoderKLWan",
+        "image_encoder": "clip_vision",
     },
     folders={
         "denoiser": "transformer",
         "denoiser_2": "transformer_2",
         "text_encoder": "text_encoder",
         "vae": "vae",
+        "image_encoder": "image_encoder",
     },
     trainable=("denoiser", "denoiser_2"),
     tokenizers={"text_encoder": "tokenizer"},
@@ -59,7 +62,10 @@ SPEC = FamilySpec(
     published=(
         "Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
         "Wan-AI/Wan2.1-T2V-14B-Diffusers",
+        "Wan-AI/Wan2.1-I2V-14B-480P-Diffusers",
+        "Wan-AI/Wan2.1-I2V-14B-720P-Diffusers",
         "Wan-AI/Wan2.2-T2V-A14B-Diffusers",
+        "Wan-AI/Wan2.2-I2V-A14B-Diffusers",
         "Wan-AI/Wan2.2-TI2V-5B-Diffusers",
     ),
     is_flow_matching=True,

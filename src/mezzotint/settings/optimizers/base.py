@@ -63,6 +63,17 @@ class Optimizer(Section):
     """What it stores for each parameter, for the page of `check`."""
 
     @property
+    def has_evaluation_weights(self) -> bool:
+        """Whether previews, validation, the EMA and exports use other weights than those that gradients are taken at.
+        Such an optimizer averages its weights instead of lowering its rate."""
+        return False
+
+    @property
+    def state_text(self) -> str:
+        """What it stores for each parameter, for the page of `check`."""
+        return self.state_description or f"the state of {self.label}"
+
+    @property
     def label(self) -> str:
         """Its name on pages."""
         return self.kind
@@ -85,6 +96,15 @@ class Optimizer(Section):
     def with_no_decay(self, names: Iterable[str]) -> Self:
         """A copy with other names in `no_decay_patterns`."""
         return self.model_validate(self.model_dump() | {"no_decay": tuple(names)})
+
+    @property
+    def may_have_evaluation_weights(self) -> bool:
+        """The same, before the class is imported: true where that is not known."""
+        return self.has_evaluation_weights
+
+    def contradictions_of_run(self, weight_dtype: str) -> Iterator[str]:
+        """What a run cannot do with it, and what to write instead. weight_dtype: `run.weight_dtype`."""
+        yield from ()
 
     def choose_kind(self, device: str, before: str) -> Optimizer:
         """The optimizer that a run uses on a device, as in `torch.device.type`. before: the kind that the run has used

@@ -126,17 +126,22 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def resolve_paths(reading: Reading) -> Recipe:
+    """The recipe as `locate_all_paths` returns it, with sampling settings of the model where nobody wrote any
+    (`with_model_defaults`), and prompt and folder of generated class images. Raises as `locate_all_paths`."""
+    return _with_class_images(with_model_defaults(locate_all_paths(reading), reading))
+
+
+def locate_all_paths(reading: Reading) -> Recipe:
     """The recipe with every path resolved by its field's mark (`settings.base.Located`).
 
     Paths that are not found stay as written, for the task to report; `candidate_paths` lists where they were looked
-    for. Sampling settings that nobody wrote are those of the model (`with_model_defaults`), and generated class images
-    get their prompt and folder. Raises RecipeError E1007 for a path that becomes invalid, such as one in a current
+    for. Raises RecipeError E1007 for a path that becomes invalid, such as one in a current
     folder that is not UTF-8.
     """
-    recipe = _with_paths(reading.recipe, reading.path.parent if reading.path else None)
+    recipe = locate_paths(reading.recipe, reading.path.parent if reading.path else None)
     if problems := list(_unusable_texts(recipe)):
         raise RecipeError(reading.name, problems=reading.add_lines(problems))
-    return _with_class_images(with_model_defaults(recipe, reading))
+    return recipe
 
 
 def with_model_defaults(recipe: Recipe, reading: Reading) -> Recipe:
@@ -200,7 +205,9 @@ def _why_unusable(value: str | Path) -> str:
     return ""
 
 
-def _with_paths(section: S, recipe_folder: Path | None) -> S:
+def locate_paths(section: S, recipe_folder: Path | None) -> S:
+    """A section with every path resolved by its field's mark. recipe_folder: that of the recipe's file, if it is
+    one."""
     changes: dict[str, Any] = {}
     for name, info in type(section).model_fields.items():
         before = getattr(section, name)
@@ -213,7 +220,7 @@ def _with_paths(section: S, recipe_folder: Path | None) -> S:
 def _with_path(value: Any, shape: Shape, recipe_folder: Path | None) -> Any:
     """A setting with its paths resolved."""
     if isinstance(value, Section):
-        return _with_paths(value, recipe_folder)
+        return locate_paths(value, recipe_folder)
     if isinstance(value, dict) and shape.is_map:
         return {key: _with_path(entry, shape.item(0), recipe_folder) for key, entry in value.items()}
     if isinstance(value, tuple) and get_origin(shape.base) is tuple:

@@ -1,11 +1,14 @@
-"""A tree of settings as the YAML of a recipe; each line names the flag it comes from."""
+"""A tree of settings as the YAML of a recipe; each line names the flag it comes from, or its reason."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
+
+from mezzotint.settings.reading.paths import by_path
+from mezzotint.settings.recipe import Recipe, plain_values
 
 _ORDER = ("schema", "model", "data", "objective", "optim", "run", "sample")
 _PLAIN = re.compile(r"[A-Za-z./~][A-Za-z0-9_./~+-]*( [A-Za-z0-9_./-]+)*")
@@ -18,6 +21,31 @@ def as_yaml(settings: Mapping[str, Any], origin: Mapping[str, str]) -> str:
     ordered = {key: settings[key] for key in _ORDER if key in settings}
     assert ordered.keys() == settings.keys(), settings.keys() - ordered.keys()
     return "\n".join(_lines(ordered, origin, "")) + "\n"
+
+
+def flatten(mapping: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of every leaf."""
+    for name, value in mapping.items():
+        path = f"{before}{name}"
+        if isinstance(value, dict) and value and path not in by_path():
+            yield from flatten(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def without_defaults(recipe: Recipe, given: Collection[str] = ()) -> dict[str, Any]:
+    """The tree of a recipe's settings without defaults. given: paths whose values stay even so."""
+    tree: dict[str, Any] = {"schema": 1}
+    for path, value in flatten(plain_values(recipe)):
+        setting = by_path().get(path)
+        if path == "schema" or (setting is not None and setting.default == value and path not in given):
+            continue
+        section = tree
+        *folders, name = path.split(".")
+        for folder in folders:
+            section = section.setdefault(folder, {})
+        section[name] = value
+    return tree
 
 
 def _lines(tree: Mapping[str, Any], origin: Mapping[str, str], prefix: str) -> Iterator[str]:

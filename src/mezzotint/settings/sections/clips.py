@@ -37,9 +37,17 @@ class ClipsSettings(Section):
     """The frame at which a visit starts: a `random` one, the `first`, or, as in Open-Sora-Plan, a random one that is
     `not-last` of those possible. Entries that give a start frame use theirs."""
 
-    short: Annotated[Literal["skip", "repeat"], ALLOW] = "skip"
+    pieces: Annotated[Annotated[int, Field(gt=0, le=10**5)] | None, ALLOW] = None
+    """Each clip gives this many samples, whose starts are evenly spread from its first frame to the last possible one,
+    instead of one sample per visit; fewer if it has not so many starts. `data.holdout` takes single pieces."""
+
+    piece_stride: Annotated[Annotated[int, Field(gt=0, le=10**5)] | None, ALLOW] = None
+    """Instead of `pieces`: each clip gives a sample at every n-th of its frames (as read, see `interval` and `fps`) at
+    which one fits. With n equal to `frames` these are consecutive pieces."""
+
+    short: Annotated[Literal["skip", "repeat", "trim"], ALLOW] = "skip"
     """A clip with too few frames: `skip` leaves it out (counted and named in the data report), `repeat` repeats frames,
-    as Open-Sora-Plan does."""
+    as Open-Sora-Plan does, and `trim` uses the most frames of the form 4 k + 1 that it has."""
 
     buckets: Annotated[tuple[tuple[Annotated[int, Field(gt=0, le=10**5)], Side, Side], ...], ALLOW] = ()
     """The sizes that batches may have, each [frames, height, width]. A clip goes to the buckets with the most frames
@@ -90,6 +98,16 @@ class ClipsSettings(Section):
             raise ValueError("a size is listed twice")
         return value
 
+    @property
+    def draws_start(self) -> bool:
+        """Whether the start of a visit is random."""
+        return self.start != "first" and not self.is_cut
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether clips are cut into pieces."""
+        return bool(self.pieces or self.piece_stride)
+
     def contradictions(self) -> Iterator[str]:
         longest = max((frames for frames, _, _ in self.buckets), default=self.frames)
         if longest != self.frames:
@@ -97,6 +115,14 @@ class ClipsSettings(Section):
                 f"data.clips.frames is {self.frames}, but the longest of data.clips.buckets has {longest}; write "
                 f"data.clips.frames={longest}"
             )
+        if self.pieces and self.piece_stride:
+            yield "data.clips.pieces and piece_stride both cut clips into pieces; give one of them"
+        if self.is_cut and (self.start != "random" or self.short != "skip" or self.buckets):
+            name = "start" if self.start != "random" else "short" if self.short != "skip" else "buckets"
+            cut = "pieces" if self.pieces else "piece_stride"
+            yield f"data.clips.{name} does not work with data.clips.{cut}, which sets the start of each sample"
+        if self.short == "trim" and self.buckets:
+            yield "data.clips.short=trim does not work with data.clips.buckets, which list the lengths"
         if self.fps is not None and self.interval != 1:
             yield "data.clips.fps replaces data.clips.interval; leave one of them out"
         if self.fps is not None and self.short == "repeat":

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from mezzotint.settings.base import ALLOW, FREE, DataPath, Section, take_only
+
+FIRST_FRAME = "first_frame"
+"""The condition of image-to-video models, in `sample.conditions`."""
 
 
 class ConditionSettings(Section):
@@ -25,6 +28,10 @@ class ConditionSettings(Section):
 
     match: Annotated[Literal["name"], ALLOW] = "name"
     """How an image of `folder` finds its sample: by its `name` below the folder, with any extension."""
+
+    suffix: Annotated[str, Field(pattern=r"^[\w .-]{0,30}$"), ALLOW] = ""
+    """With `folder`: what the names of these images have after that of their sample, such as `_0` for `cat_0.png` of
+    `cat.png`; several conditions may so be in one folder."""
 
     align: Annotated[Literal["target", "own"], ALLOW] = "target"
     """`target`: the image is resized, cropped and mirrored like its sample, and needs its aspect ratio. `own`: it keeps

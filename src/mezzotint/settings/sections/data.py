@@ -70,7 +70,7 @@ class DataSettings(Section):
     """Several sets of images instead of `data.path`, each with its `path` and what differs from the other settings of
     `data`: [{path: subject, repeats: 10}, {path: style, weight: 0.5, captions: {trigger: in my style}}]. A set may have
     `class_images`, `weight`, `repeats`, `batch_size`, `resolution`, `resolution_mode`, `buckets`, `crop`, `jitter`,
-    `flip`, `small_images`, `captions` (every setting of `data.captions`) and `mask` (`source`, `path`). See
+    `flip`, `small_images`, `captions` (every setting of `data.captions`), `clips` and `mask` (`source`, `path`). See
     `docs/guides/data-sets.md`."""
 
     format: Annotated[str, ALLOW] = "image-folder"

@@ -49,7 +49,12 @@ def contradictions(data: DataSettings) -> Iterator[str]:
         )
     if inpaint.masks == "files" and not data.has_masks:
         yield "data.inpaint.masks=files needs masks; write data.mask.source=files, or masks=random"
-    if any(one.settings.conditions for one in data.image_sets()):
+    if any("mask" in one.settings.conditions for one in data.image_sets()):
+        yield (
+            "data.conditions.mask: regions to fill are masks of the data set; write data.inpaint.masks=files "
+            "data.mask.source=files data.mask.path=FOLDER instead"
+        )
+    elif any(one.settings.conditions for one in data.image_sets()):
         yield "data.inpaint and data.conditions are for different models; leave out one of them"
     if data.prior.num_class_images:
         yield "data.prior.num_class_images needs a text-to-image model; generate them with one, and set data.prior.path"

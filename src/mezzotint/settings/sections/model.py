@@ -49,8 +49,8 @@ class ModelSettings(Section):
     over: Annotated[Paths, FREE] = ()
     """Files or folders whose tensors replace the model's, later ones winning: some parts, such as a denoiser trained by
     a run (`run.export.parts: trained`), or all. `mezzotint merge` applies them in the same way and writes the result.
-    Exports contain them. For the families `sd` and `sdxl`; for flow-matching models whole text encoder files, such as
-    `t5xxl_fp16.safetensors`, each recognised by its tensors."""
+    Exports contain them. For the families `sd` and `sdxl`; for flow-matching models whole files of text encoders
+    (`t5xxl_fp16.safetensors`) or of an image encoder (`clip_vision_h.safetensors`), each recognised by its tensors."""
 
     ema_weights: Annotated[Literal["ignore", "use"], NEVER] = "ignore"
     """For a single-file model with an averaged copy of its denoiser (`model_ema.*`): `ignore` trains from the plain

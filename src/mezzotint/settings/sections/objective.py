@@ -11,7 +11,7 @@ from mezzotint.settings.base import ALLOW, NEVER, Section
 from mezzotint.settings.sections.flow import FlowSettings
 from mezzotint.settings.sections.preserve import PreserveSettings
 
-OF_THE_LOSS = ("sigma-sqrt", "cosmap")
+OF_THE_LOSS = ("sigma-sqrt", "cosmap", "bell", "half-bell", "table")
 """Weightings of flow-matching models that multiply the loss whatever its target."""
 _PSEUDO_HUBER = ("pseudo-huber", "smooth-l1")
 _OF_ANY_LOSS = ("debiased", *OF_THE_LOSS)
@@ -64,15 +64,26 @@ class ObjectiveSettings(Section):
     """A factor of c."""
 
     weighting: Annotated[
-        Literal["prediction", "unit", "epsilon", "v", "edm", "debiased", "sigma-sqrt", "cosmap"], ALLOW
-    ] = "prediction"
+        Literal[
+            "prediction", "unit", "epsilon", "v", "edm", "debiased", "sigma-sqrt", "cosmap", "bell", "half-bell",
+            "table",
+        ],
+        ALLOW,
+    ] = "prediction"  # fmt: skip
     """The loss weight of a noise level. `prediction`: equal weights on the error of the network's prediction. `unit`,
     `epsilon`, `v` and `edm` weight the error of the clean latents by σ, as MindONE's and Stability's classes of that
     name: `unit` 1, `epsilon` σ⁻², `v` σ⁻² + 1, `edm` σ⁻² + σ_d⁻². With `mse` each of the last three equals `prediction`
     for a network of that kind. They need the loss `mse` or `l1`. `debiased` weights the loss by 1/√SNR for epsilon and
     1/(SNR + 1) for v, SNR at most 1000 (debiased estimation, Yu et al. 2023, arXiv:2310.08442, as in sd-scripts); not
     with `objective.min_snr_gamma`. For flow-matching models `sigma-sqrt`, σ⁻² times the plain loss, and `cosmap`, 2/(π
-    (1 − 2σ + 2σ²)), by diffusers' names."""
+    (1 − 2σ + 2σ²)), by diffusers' names; `bell`, c (exp(−2 (σ − ½)²) − exp(−½)) with mean 1, which is 0 at both ends,
+    and `half-bell`, which stays at its maximum below ½ (ai-toolkit's linear_timesteps and linear_timesteps2); `table`,
+    those of `objective.weight_table`."""
+
+    weight_table: Annotated[Literal["flex.1-alpha"] | tuple[NonNegativeFloat, ...] | None, ALLOW] = None
+    """The weights of `weighting=table`: N numbers for σ = 1/N, 2/N, …, 1, from little noise to pure noise; the nearest
+    one applies. Or the name of a table: `flex.1-alpha`, 1000 weights with mean 1 that ai-toolkit's author measured with
+    Flex.1-alpha (its `timestep_type: weighted`): 0.45 at little noise, 1.52 at σ = 0.88, 0.91 at pure noise."""
 
     sigma_data: Annotated[PositiveFloat, ALLOW] = 0.5
     """σ_d of `edm`, for the prediction and the weighting: the assumed standard deviation of clean latents (Karras et
@@ -169,6 +180,12 @@ class ObjectiveSettings(Section):
             yield (
                 f"objective.weighting={self.weighting} needs objective.loss mse or l1, got {self.loss}; "
                 "write objective.weighting=prediction"
+            )
+        if (self.weighting == "table") != bool(self.weight_table):
+            yield (
+                "objective.weighting=table needs objective.weight_table, a list of weights or flex.1-alpha"
+                if self.weighting == "table"
+                else f"objective.weight_table is for objective.weighting=table, got {self.weighting}; leave it out"
             )
         if self.weighting in _OF_ANY_LOSS and self.min_snr_gamma is not None:
             yield (

@@ -88,15 +88,21 @@ class RoundSettings(Section):
             )
 
 
+_DECAYING = ("linear", "cosine", "restarts", "polynomial")
+"""Kinds of schedules that fall to the floor."""
+
+
 class ScheduleSettings(Section):
     """How the learning rate changes over the run, in optimizer steps: a factor of `optim.lr`."""
 
-    kind: Annotated[Literal["constant", "linear", "cosine", "restarts", "polynomial", "piecewise", "rounds"], ALLOW] = (
-        "constant"
-    )
+    kind: Annotated[
+        Literal["constant", "linear", "cosine", "restarts", "polynomial", "inverse-sqrt", "piecewise", "rounds"], ALLOW
+    ] = "constant"
     """How the learning rate changes: `constant` after the warm-up; `linear` and `polynomial` fall to the floor;
-    `cosine` falls along half a cosine; `restarts` falls along a cosine several times; `piecewise` follows
-    `optim.schedule.points`; `rounds` follows `optim.schedule.rounds`."""
+    `cosine` falls along half a cosine; `restarts` falls along a cosine several times; `inverse-sqrt` falls with the
+    square root of the steps since the warm-up, whatever the length of the run (Zhai et al. 2022, arXiv:2106.04560);
+    `piecewise` follows `optim.schedule.points`; `rounds` follows `optim.schedule.rounds`. For warm-up, stable, decay
+    (WSD) see `optim.schedule.cooldown_ratio`."""
 
     warmup_steps: Annotated[NonNegativeInt, ALLOW] = 0
     """Steps over which the learning rate rises linearly to its peak."""
@@ -114,6 +120,19 @@ class ScheduleSettings(Section):
 
     warmup_ratio: Annotated[Share, ALLOW] = 0.0
     """Without `warmup_steps`: the warm-up as a fraction of the decay, rounded down."""
+
+    cooldown_steps: Annotated[PositiveInt | None, ALLOW] = None
+    """How many steps the decay takes; the rate stays at its peak between the warm-up and them. None is `cooldown_ratio`
+    times the length of the run."""
+
+    cooldown_ratio: Annotated[Annotated[float, Field(gt=0.0, le=1.0)] | None, ALLOW] = None
+    """Without `cooldown_steps`: the decay of `linear`, `cosine`, `restarts` and `polynomial` takes only this last
+    fraction of it, rounded down, and the rate stays at its peak before: warm-up, stable, decay (WSD, Hu et al. 2024,
+    arXiv:2404.06395); 0.1 to 0.2 is usual. None decays from the end of the warm-up."""
+
+    timescale_steps: Annotated[PositiveInt | None, ALLOW] = None
+    """For `inverse-sqrt`: s steps after the warm-up the factor is √(n/(n + s)), n being this number. None is the length
+    of the warm-up, or 10,000 without one."""
 
     after_decay: Annotated[Literal["floor", "cosine"], ALLOW] = "floor"
     """After the decay the rate stays at the `floor`, or the `cosine` continues and rises again, as in diffusers and
@@ -155,6 +174,13 @@ class ScheduleSettings(Section):
             yield "optim.schedule.decay_steps and decay_ratio both set the decay; give one of them"
         if self.warmup_steps and self.warmup_ratio:
             yield "optim.schedule.warmup_steps and warmup_ratio both set the warm-up; give one of them"
+        if self.cooldown_steps and self.cooldown_ratio:
+            yield "optim.schedule.cooldown_steps and cooldown_ratio both set the decay; give one of them"
+        if (self.cooldown_steps or self.cooldown_ratio) and self.kind not in _DECAYING:
+            name = "cooldown_steps" if self.cooldown_steps else "cooldown_ratio"
+            yield f"optim.schedule.{name} is for the kinds {', '.join(_DECAYING)}, got {self.kind}; leave it out"
+        if self.timescale_steps and self.kind != "inverse-sqrt":
+            yield f"optim.schedule.timescale_steps is for the kind inverse-sqrt, got {self.kind}; leave it out"
         if self.after_decay == "cosine" and self.kind != "cosine":
             yield (
                 f"optim.schedule.after_decay=cosine is for the kind cosine only; with {self.kind} use `floor`, the "
@@ -249,6 +275,12 @@ class OptimSettings(Section):
     saves the memory of all gradients, for full training on small GPUs. Requires one process, one pass per step,
     `optim.clip.norm: null` or `optim.clip.scope: tensor`, fp32 or bf16, and an optimizer of Mezzotint. A non-finite
     gradient skips only its tensor, a non-finite loss the whole step."""
+
+    stochastic_rounding: Annotated[bool, ALLOW] = False
+    """With `run.weight_dtype: pure` in bf16: compute each update in float32, optimizer state included, and round the
+    weights up or down at random, so that small updates count on average (arXiv:2010.06192). Almost as good as float32
+    masters, for 4 bytes less per weight. Drawn by address, so it is the same after an interruption and in every
+    process."""
 
     clip: ClipSettings = ClipSettings()
     """Gradient clipping."""

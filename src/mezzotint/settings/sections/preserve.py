@@ -27,8 +27,8 @@ class PreserveSettings(Section):
     `data.prior.weight`."""
 
     frozen_copy: Annotated[bool, NEVER] = False
-    """Keep a frozen copy of the trained parts in memory as the base. Full training needs one; an adapter does not,
-    because the base is the model with the adapter switched off."""
+    """Keep a frozen copy of the trained parts in memory as the base. Full training needs one, for `run.drift` as well;
+    an adapter does not, because the base is the model with the adapter switched off."""
 
     @property
     def adds_pass(self) -> bool:
@@ -36,10 +36,10 @@ class PreserveSettings(Section):
         return self.kind in ("output", "blank")
 
     def contradictions(self) -> Iterator[str]:
-        if self.kind == "none" and (self.weight != 1.0 or self.frozen_copy):
+        if self.kind == "none" and self.weight != 1.0:
             yield (
-                f"objective.preserve.{'frozen_copy' if self.frozen_copy else 'weight'} is set, and "
-                "objective.preserve.kind is none; write objective.preserve.kind=output, or leave it out"
+                "objective.preserve.weight is set, and objective.preserve.kind is none; write "
+                "objective.preserve.kind=output, or leave it out"
             )
         if self.kind == "class-images" and self.weight != 1.0:
             yield "objective.preserve.weight is for output and blank; class images have data.prior.weight"

@@ -62,6 +62,49 @@ class ValidationSettings(Section):
     training curve without the noise of random timesteps. They are still trained."""
 
 
+UNRELATED = (
+    "a photo of a city street at night",
+    "a portrait of an old man with a beard",
+    "a bowl of fruit on a wooden table",
+    "a mountain lake in the morning",
+    "a red car parked in front of a house",
+    "a cat sleeping on a sofa",
+    "an oil painting of a ship at sea",
+    "a woman riding a bicycle in the rain",
+    "a cup of coffee and a newspaper",
+    "a medieval castle on a hill",
+    "a close-up photo of a flower",
+    "a robot in a factory, digital art",
+)
+
+
+class DriftSettings(Section):
+    """How far the trained model has moved from its base, for prompts with the trigger, with its class word instead, for
+    unrelated prompts and for held-out images: a meter of leaking and forgetting. See `docs/guides/preservation.md`."""
+
+    every: Annotated[Interval | None, FREE] = None
+    """How often it is measured, before the first step and at the end included; null never measures it. A measurement
+    takes one forward pass per prompt and timestep, and for the base once. Full training needs
+    `objective.preserve.frozen_copy`."""
+
+    prompts: Annotated[int, Field(gt=0, le=1000), FREE] = 4
+    """How many captions with the trigger are measured, the first different ones of the data sets, each also with
+    `data.captions.class_word` in its place; and how many held-out images of each set, if `run.validation` measures
+    any."""
+
+    unrelated: Annotated[Names, FREE] = UNRELATED
+    """Prompts for what the model should not forget. Choose prompts that your model can generate, without the trigger
+    and its class."""
+
+    timesteps: Annotated[int, Field(gt=0, le=1000), FREE] = 4
+    """At how many timesteps each prompt is measured: those of a sampler with so many steps, on the noisy latents that
+    the base itself gets there."""
+
+    warn: Annotated[PositiveFloat | None, FREE] = 0.5
+    """The leak, the change for the class as a share of the change for the trigger, from which a warning is printed,
+    once until it has been lower. null never warns."""
+
+
 class RecomputeSettings(Section):
     """Trade time for memory: activations are recomputed in the backward pass instead of being kept."""
 
@@ -286,8 +329,8 @@ class RunSettings(Section):
     modules: timestep embedding, modulation, norms. false treats them like the rest."""
 
     vae_dtype: Annotated[FrozenType | None, RECORDED] = None
-    """The type of the VAE, with the choices of `run.frozen_dtype`; null uses `run.frozen_dtype`. SDXL's original VAE
-    overflows in fp16: keep it in fp32, or use the repaired one (fp16-fix) in `model.vae`."""
+    """The type of the VAE and of an image encoder, with the choices of `run.frozen_dtype`; null uses that. SDXL's
+    original VAE overflows in fp16: keep it in fp32, or use the repaired one (fp16-fix) in `model.vae`."""
 
     half_precision: Annotated[Literal["autocast", "matmuls", "most", "all"], RECORDED] = "autocast"
     """What runs in bf16 or fp16 in trained networks, if `run.precision` is one of them. `autocast`: torch's autocast
@@ -411,8 +454,16 @@ class RunSettings(Section):
     preview: PreviewSettings = PreviewSettings()
     """Images generated during training."""
 
+    drift: DriftSettings = DriftSettings()
+    """A meter of leaking and forgetting."""
+
     validation: ValidationSettings = ValidationSettings()
     """Held-out loss."""
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model samples during the run."""
+        return self.preview.every is not None or self.drift.every is not None
 
     @property
     def low_bit(self) -> LowBit | None:

@@ -148,7 +148,8 @@ class ClipSampleSettings(Section):
 
     first_frame: Annotated[InputPath | None, FREE] = None
     """An image that every clip starts with, resized to cover its size and cropped to the middle: image to video, for
-    the families `ltx`, and `wan` with Wan 2.2 TI2V 5B. Also used by previews."""
+    the families `ltx`, and `wan` with Wan 2.2 TI2V 5B and the I2V models, which need it: here, or for each prompt in
+    `sample.conditions.first_frame`. Also used by previews."""
 
 
 class ThresholdingSettings(Section):
@@ -242,7 +243,7 @@ class SampleSettings(Section):
     each prompt. As in training, each is resized to cover the generated size and cropped to the middle, or keeps its
     shape (`align: own`); without training it keeps its shape where the model allows it, at about as many pixels.
     Models that inpaint take `{source: photo.png, mask: mask.png}`, a mask of the same size, white where the image is
-    filled."""
+    filled. Image-to-video models take `{first_frame: photo.png}`."""
 
     image_guidance: Annotated[NonNegativeFloat, FREE] = 1.5
     """The guidance scale of the image before an edit: higher values stay closer to it (InstructPix2Pix)."""

@@ -20,6 +20,7 @@ from mezzotint.settings.base import (
 )
 from mezzotint.settings.sections.buckets import BucketSettings
 from mezzotint.settings.sections.captions import CaptionSettings
+from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.settings.sections.conditions import Conditions
 from mezzotint.settings.sections.subjects import MaskSettings
 
@@ -35,6 +36,9 @@ Resolutions = Annotated[
 
 SetCaptions = make_optional_copy(CaptionSettings, "SetCaptions")
 SetBuckets = make_optional_copy(BucketSettings, "SetBuckets")
+SetClips = make_optional_copy(
+    ClipsSettings, "SetClips", ("frames", "interval", "fps", "start", "pieces", "piece_stride", "short")
+)
 SetMask = make_optional_copy(MaskSettings, "SetMask", ("source", "path"))
 
 
@@ -80,6 +84,10 @@ class SetSettings(PartialSection):
 
     captions: SetCaptions = SetCaptions()  # type: ignore[valid-type]
     """Its captions; every setting of `data.captions`."""
+
+    clips: SetClips = SetClips()  # type: ignore[valid-type]
+    """Which frames of its clips are used: `frames`, `interval`, `fps`, `start`, `pieces`, `piece_stride` and `short` of
+    `data.clips`. A folder may be listed several times, with another length each."""
 
     conditions: Annotated[Conditions | None, ALLOW] = None
     """Its condition images, instead of those of `data.conditions`; the names must be the same."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from mezzotint.settings.counting import format_bytes, format_duration
 from mezzotint.shapes import Size
-from mezzotint.tasks.bench._flops import SOURCE
+from mezzotint.tasks.bench._peaks import SOURCE
 from mezzotint.tasks.bench.measuring import Measured, Step
 
 BLOCK = 10

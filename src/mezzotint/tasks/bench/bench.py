@@ -23,9 +23,10 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.run import is_on
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench import _page, _stock, synthetic
-from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
+from mezzotint.tasks.bench._peaks import peak_flops
 from mezzotint.tasks.bench.measuring import MAX_STEPS, Measured, measure
 from mezzotint.tasks.bench.origin import origin
+from mezzotint.tasks.check.flops import flops_of_samples
 from mezzotint.tasks.reading import choices, foreign
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.command_line import CommandLine

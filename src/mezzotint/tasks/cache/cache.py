@@ -25,7 +25,7 @@ from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import _preview_filling, carrying, class_images, inventory, text_files
 from mezzotint.tasks.cache._encoding import Encoding
 from mezzotint.tasks.cache.filling import VERIFIED_BYTES, Worker, fill
-from mezzotint.tasks.prompts import long_captions, previews
+from mezzotint.tasks.prompts import drift, long_captions, previews
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.weights.model_files import ModelFiles
 
@@ -98,7 +98,7 @@ def fill_for(
     seen, used_rows = files.text_images, inventory.in_use(recipe, dataset)
     if caches.text is not None and seen is not None:
         _fill_previews(caches.text, previews.texts_with_images(recipe, dataset, seen), recipe, files, runtime)
-    prompts = previews.captions(recipe, dataset) if seen is None else ()
+    prompts = (*previews.captions(recipe, dataset), *drift.captions(recipe, dataset)) if seen is None else ()
     return fill_rows(recipe, files, runtime, used_rows, caches, say, prompts, checks=checks)
 
 

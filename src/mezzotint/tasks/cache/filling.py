@@ -323,13 +323,18 @@ def _moments(
     worker: Worker, latents: LatentCache, family: ModelFamily, needed: LatentEntries, entries: NDArray[np.int64],
     pixels: Tensor,
 ) -> Tensor:  # fmt: skip
-    """The rows to store: moments, or samples with `data.cache.content=sample`."""
-    rows = family.encode_media(to_pixels(pixels, worker.device))
+    """The rows to store: moments, or samples with `data.cache.content=sample`; of a model that animates flat, followed
+    by what is encoded of the first frames."""
+    placed = to_pixels(pixels, worker.device)
+    rows = family.encode_media(placed)
     if latents.content == "sample":
         hashes = worker.catalogue.key_hash[needed.rows[entries]]
         of_draws = zip(hashes, needed.views[entries], needed.joined_images[entries], strict=True)
         keys = [latents.draw(int(key_hash), int(view), int(still)) for key_hash, view, still in of_draws]
         rows = sample_latents(rows, torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)))
+    if family.animates:
+        first = family.encode_first_frames(placed[:, :, 0], placed.shape[2])
+        rows = torch.cat([part.flatten(1).to(rows.device) for part in (rows, *first.values())], dim=1)
     return rows
 
 
@@ -337,9 +342,14 @@ def _store_latents(
     worker: Worker, latents: LatentCache, family: ModelFamily, needed: LatentEntries, entries: NDArray[np.int64],
     rows: Tensor,
 ) -> None:  # fmt: skip
-    pixels_per_latent = needed.bucket.width // rows.shape[-1]
     has_frames = worker.settings.has_clips or needed.is_joined_image
-    latents.define(LatentLayout(rows.shape[1], pixels_per_latent, family.grid.frames if has_frames else 0))
+    if family.animates:
+        grid = family.grid
+        channels = grid.channels * (2 if latents.content == "moments" else 1)
+        latents.define(LatentLayout(channels, grid.pixels, grid.frames, grid.channels, family.vision_numbers))
+    else:
+        pixels_per_latent = needed.bucket.width // rows.shape[-1]
+        latents.define(LatentLayout(rows.shape[1], pixels_per_latent, family.grid.frames if has_frames else 0))
     store = latents.store(needed.bucket, is_joined_image=needed.is_joined_image)
     assert store is not None
     names = [str(worker.catalogue.path(int(row))) for row in needed.rows[entries]]

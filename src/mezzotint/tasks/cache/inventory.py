@@ -388,8 +388,8 @@ def describe(noun: str, reasons: Iterable[str] | Mapping[str, int]) -> tuple[str
 def _placement_values(settings: DataSettings) -> tuple[object, ...]:
     of_sets = [(one.resolution, one.buckets.model_dump_json(), one.crop, one.jitter, one.flip)
                for one in (one.settings for one in settings.image_sets())]  # fmt: skip
-    return (of_sets, settings.resize, settings.antialias, settings.background, settings.cache.crops,
-            *([settings.clips.model_dump_json()] if settings.has_clips else []))  # fmt: skip
+    of_clips = [one.settings.clips.model_dump_json() for one in settings.image_sets() if settings.has_clips]
+    return (of_sets, settings.resize, settings.antialias, settings.background, settings.cache.crops, *of_clips)
 
 
 def _hash(*values: object) -> int:

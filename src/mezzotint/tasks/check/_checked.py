@@ -17,10 +17,11 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.check import estimates
 from mezzotint.tasks.check._dry_run import DryRun
+from mezzotint.tasks.check._fit import Fit
 from mezzotint.tasks.check._model_files import Component
 from mezzotint.tasks.check.estimates import BucketRow, CacheNeed, Disk, Length
-from mezzotint.tasks.check.fitting import FittingSettings
 from mezzotint.tasks.check.memory import Memory
+from mezzotint.tasks.check.plans import Plan
 from mezzotint.tasks.describe import Line
 from mezzotint.weights.model_files import ModelFiles
 
@@ -30,7 +31,7 @@ class Checked:
     """What is not known is None or empty, and `problems` contains the reason. description: see `describe`. lost:
     captions that the text encoder truncates. notes: sentences about what will run but may not be intended. names: where
     images are batched by name, how each name fills its buckets (`batch_report.HEAD`). free_memory: free bytes on the
-    device, None if unknown. ways: settings with which a run that does not fit would fit."""
+    device, None if unknown. ways: settings with which a run that does not fit would fit. fit: what `--fit` found."""
 
     reading: Reading
     recipe: Recipe
@@ -48,7 +49,8 @@ class Checked:
     disk: Disk | None = None
     dry: DryRun | None = None
     free_memory: int | None = None
-    ways: Sequence[FittingSettings] = ()
+    ways: Sequence[Plan] = ()
+    fit: Fit | None = None
     notes: list[str] = field(default_factory=list)
     problems: list[MezzotintError] = field(default_factory=list)
     _opened: ModelFiles | None = None

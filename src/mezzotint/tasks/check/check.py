@@ -33,18 +33,20 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.tasks import assemble, describe, holding
 from mezzotint.tasks.cache import carrying, class_images, text_files
-from mezzotint.tasks.check import estimates, fitting, page, room
+from mezzotint.tasks.check import _fit, estimates, fitting, page, room
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
+from mezzotint.tasks.check._fit import Card
 from mezzotint.tasks.check._model_files import components
-from mezzotint.tasks.check.memory import Memory, MetaModel, build_described_model, memory_of
+from mezzotint.tasks.check.memory import Memory, memory_of
+from mezzotint.tasks.check.meta_model import MetaModel, build_described_model
 from mezzotint.tasks.holding import free_device_memory
-from mezzotint.tasks.prompts import long_captions, previews
+from mezzotint.tasks.prompts import drift, long_captions, previews
 from mezzotint.tasks.reading import choices
 from mezzotint.tasks.reading.arguments import parse_with
-from mezzotint.tasks.reading.continuing import folder_of
+from mezzotint.tasks.reading.continuing import folder_of, linked_folders
 from mezzotint.tasks.resolving import length_in_steps
-from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume, run_files
+from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume
 from mezzotint.training.callbacks import wandb_log
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.background_save import ROOM
@@ -55,13 +57,16 @@ _OF_PATHS = ("E1020", "E1201", "E1401", "E1402", "E1406")
 is left out."""
 
 
-_PARTS = {"E12": "data", "E13": "cache", "E14": "model", "E15": "run", "E16": "optim", "E17": "disk", "E18": "run"}
-"""The part of the recipe that a problem concerns, by its code."""
+_PARTS = {
+    "E12": "data", "E13": "cache", "E14": "model", "E15": "run", "E16": "optim", "E17": "disk", "E175": "run",
+    "E18": "run",
+}  # fmt: skip
+"""The part of the recipe that a problem concerns, by the start of its code."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint check RECIPE key=value … [--json] [--all] [--deep] [--dry] [--processes=N]`. Returns 0 when the recipe
-    can run, 5 when it does not fit into memory.
+    """`mezzotint check RECIPE key=value … [--json] [--all] [--deep] [--dry] [--fit=SIZE [--host=SIZE]
+    [--out=FILE]] [--processes=N]`. Returns 0 when the recipe can run, 5 when it does not fit into memory.
 
     Raises the only problem, or a RecipeError with all of several.
     """
@@ -71,7 +76,12 @@ def run(arguments: Sequence[str]) -> int:
         return 0  # the first process checks for all
     processes = line.get_integer("--processes", 1) or launch.world_size
     typed = line.to_arguments(leaving=[switch.name for switch in line.command.options])
-    checked = check(reading, processes=processes, deep="--deep" in line, dry="--dry" in line, arguments=typed)
+    card = _fit.read_card(line)
+    checked = check(
+        reading, processes=processes, deep="--deep" in line, dry="--dry" in line, arguments=typed, card=card
+    )
+    if checked.fit is not None and checked.fit.card.out is not None and not checked.problems:
+        _fit.write_recipe(reading, checked.fit)
     if "--json" in line:
         print(json.dumps(page.document(checked), indent=1, ensure_ascii=False))
     elif not checked.problems or any(error.code not in _OF_PATHS for error in checked.problems):
@@ -82,36 +92,45 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def check(
-    reading: Reading, *, processes: int = 1, deep: bool = False, dry: bool = False, arguments: Sequence[str] = ()
-) -> Checked:
+    reading: Reading, *, processes: int = 1, deep: bool = False, dry: bool = False, arguments: Sequence[str] = (),
+    card: Card | None = None,
+) -> Checked:  # fmt: skip
     """Checks everything. Problems are in the result; none is raised. deep: decode images, regardless of data.verify.
-    arguments: those after another command with the same recipe, for printed command lines."""
+    arguments: those after another command with the same recipe, for printed command lines. card: what the run shall fit
+    into, in place of the free memory of this machine."""
     arguments = arguments or [reading.name]
     checked = Checked(reading, resolve_paths(reading), processes, notes=list(reading.notes))
     with checked.collect_problems():
         checked.device = device_for(checked.recipe.run, Launch())
     recorded = _recorded_run(checked)
     of_run = recorded.recipe if recorded else None
-    settled = choices.choose(checked.recipe, checked.device.type, of_run, origin=reading.origin)
+    kind = checked.device.type if card is None else "cuda"
+    settled = choices.choose(checked.recipe, kind, of_run, origin=reading.origin)
     checked.recipe = settled.recipe
     checked.notes += settled.sentences
     _check_settings(checked)
+    if card is not None:
+        checked.free_memory = None
     recorded_sums = recorded.gradient_sums(checked.recipe) if recorded else None
     outline = _check_model(checked, recorded_sums)
     with checked.collect_problems():
         text_files.require(checked.recipe, arguments)
     _check_data(checked, outline, deep=deep)
-    outline = outline if recorded_sums else _choose_sums(checked, outline)
+    outline = outline if recorded_sums or card is not None else _choose_sums(checked, outline)
     _describe(checked, outline)
     _advise(checked, outline)
     if outline is not None:
         _check_memory(checked, outline)
+    if card is not None and outline is not None and checked.dataset is not None:
+        with checked.collect_problems():
+            search = fitting.Search(checked.recipe, checked.largest_batches(), outline.device, processes, outline.sums)
+            checked.fit = _fit.find_fit(search, card)
     _check_writing(checked)
     if checked.dataset is not None:
         with checked.collect_problems():  # reads the file of prompts
             previews.captions(checked.recipe, checked.dataset)
         held_out.warn_of_trained(checked.dataset, checked.notes.append)
-    folder = RunFolder(folder_of(reading, checked.recipe), run_files.linked_folders(reading, checked.recipe))
+    folder = RunFolder(folder_of(reading, checked.recipe), linked_folders(reading, checked.recipe))
     _check_run_folder(checked, folder, arguments)
     if checked.memory is not None:
         _check_disk(checked, checked.memory, folder)
@@ -260,10 +279,9 @@ def _check_memory(checked: Checked, outline: MetaModel) -> None:
         with checked.collect_problems():
             holding.refuse_offload(checked.recipe, processes, outline.blocks)
         checked.memory = memory_of(outline, batches, processes=processes)
-        if checked.fits is False and free is not None:
-            checked.ways = fitting.ways_to_fit(
-                checked.recipe, batches, free, device=outline.device, processes=processes, sums=outline.sums
-            )
+        if checked.fits is False and free is not None and batches:
+            search = fitting.Search(checked.recipe, batches, outline.device, processes, outline.sums, of_card=False)
+            checked.ways = fitting.ways_to_fit(search, free)
         checked.notes += holding.notes(checked.recipe, checked.model_files(), checked.device, checked.memory.on_host)
         if checked.recipe.model.attention == "xformers":
             checked.notes.append(
@@ -340,7 +358,7 @@ def _check_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
     recipe, length = checked.recipe, checked.length
     if checked.dataset is not None:
         with checked.collect_problems():
-            captions = previews.captions(recipe, checked.dataset)
+            captions = (*previews.captions(recipe, checked.dataset), *drift.captions(recipe, checked.dataset))
             caches = assemble.open_caches(recipe, checked.model_files())
             checked.caches = estimates.cache_needs(recipe, checked.dataset, caches, memory, captions)
     with checked.collect_problems():
@@ -371,7 +389,8 @@ def _raise_problems(checked: Checked) -> None:
     closing = ""
     for error in checked.problems:
         inner = error.problems if isinstance(error, RecipeError) else ()
-        listed += inner or [Problem(_PARTS.get(error.code[:3], "recipe"), error.message, "", error.code)]
+        part = _PARTS.get(error.code[:4]) or _PARTS.get(error.code[:3], "recipe")
+        listed += inner or [Problem(part, error.message, "", error.code)]
         closing = closing or (error.closing if isinstance(error, RecipeError) else "")
     if listed:
         raise RecipeError(checked.reading.name, problems=listed, closing=closing)

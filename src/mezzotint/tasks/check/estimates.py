@@ -200,8 +200,9 @@ def _latents(
 
 def _latent_bytes(recipe: Recipe, memory: Memory, bucket: Size) -> int:
     size = latent_size(bucket, memory.grid.pixels, memory.grid.frames)
-    content = 2 if recipe.data.cache.content == "moments" else 1
-    return bytes_of(content * memory.grid.channels * size.pixels, recipe.data.cache.dtype)
+    content = (2 if recipe.data.cache.content == "moments" else 1) + memory.animates
+    numbers = content * memory.grid.channels * size.pixels * size.frames + memory.vision_numbers
+    return bytes_of(numbers, recipe.data.cache.dtype)
 
 
 def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> int:

@@ -9,38 +9,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
-from mezzotint.data.cache.text_rows import layout_of
-from mezzotint.families.base import Grid, ModelFamily
-from mezzotint.runtimes.base import Launch, Runtime, blocks_to_recompute, recompute_blocks
-from mezzotint.settings.base import with_values
+from mezzotint.families.base import Grid
 from mezzotint.settings.recipe import Recipe
-from mezzotint.settings.resolved import blocks_on_device, gradient_sums
-from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.settings.sections.run import GradientSums
-from mezzotint.shapes import Size, latent_size
-from mezzotint.stages import Condition, Loss, Noised, TextEmbedding
-from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files, open_model
-from mezzotint.tasks.check._saved_bytes import SavedBytes
+from mezzotint.shapes import Size
+from mezzotint.tasks.assemble import needed_parts
+from mezzotint.tasks.check.meta_model import Activations, MetaModel
 from mezzotint.tasks.holding import forms_of_frozen, trains_offloaded
-from mezzotint.tasks.resolving import resolve
 from mezzotint.training.checkpoints.background_save import is_asynchronous
-from mezzotint.training.model import TrainableModel
-from mezzotint.training.precision import attention
-from mezzotint.training.precision.policy import DTYPES, Precision
+from mezzotint.training.precision.policy import DTYPES
 from mezzotint.training.whole_batches import resolve_padded_size
 from mezzotint.weights import low_bit
-from mezzotint.weights.folder.state import EmptyOnMeta
-from mezzotint.weights.model_files import ModelFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +36,6 @@ class PartMemory:
     trained: int
     bytes: int
     loaded: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Activations:
-    """What a forward pass saves for the backward pass. samples: of one micro-batch. kept: bytes, including casts of
-    weights under autocast, excluding parameters. again: bytes of the largest recomputed block, which the backward pass
-    needs on top; 0 without recompute. with_gradients: the peak of both and gradients in a backward pass that starts
-    without gradients: they are allocated while activations are freed."""
-
-    samples: int
-    kept: int
-    again: int
-    with_gradients: int
-
-    @property
-    def bytes(self) -> int:
-        """Both together: what must fit in addition to the weights."""
-        return self.kept + self.again
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +68,9 @@ class Memory:
     """Whether masters, gradients, optimizer states and the update are in host memory."""
     blocks: tuple[int, ...] = ()
     """Bytes of the denoiser's blocks, without an adapter on them."""
+    animates: bool = False
+    vision_numbers: int = 0
+    """See `ModelFamily`."""
     keeps_gradients: bool = True
     """Whether all gradients are allocated during the forward pass: with several micro-batches a step, and with several
     processes, whose buckets stay. Otherwise they are allocated while activations are freed."""
@@ -111,6 +79,11 @@ class Memory:
     def worst(self) -> int:
         """Activations of the bucket that needs most."""
         return max((a.bytes for a in self.activations.values()), default=0)
+
+    @property
+    def held_on_host(self) -> int:
+        """Host memory during training: what is offloaded, and an EMA on the CPU."""
+        return self.on_host + (self.ema if self.ema_is_apart and not self.update_is_apart else 0)
 
     @property
     def steady(self) -> int:
@@ -146,9 +119,7 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
     parts = tuple(_part(outline, name, trained) for name in outline.family.parts())
     share = count_sharing_processes(recipe, processes)
     moved = sum(part.bytes for part in parts if part.name in recipe.model.train)
-    of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
-    whole = resolve_padded_size(recipe.run, recipe.data.largest_batch, processes)
-    samples = {size: whole or min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
+    samples = count_samples(recipe, batches, processes=processes)
     memory = Memory(
         parts=parts,
         weights=sum(part.bytes for part in parts if part.loaded)
@@ -164,16 +135,16 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
         loading=0,
         checkpoint=update.checkpoint_bytes(),
         copy=update.checkpoint_bytes() // share if is_asynchronous(recipe.run) else 0,
-        activations={
-            size: outline.activations(portrait(size), count) for size, count in select_largest(samples).items()
-        },
+        activations=measure_passes(outline, samples),
         grid=outline.family.grid,
+        animates=outline.family.animates,
+        vision_numbers=outline.family.vision_numbers,
         text_numbers=outline.text_numbers(),
         adapter=str(outline.adapter or ""),
         keeps_gradients=processes > 1
         or recipe.optim.in_backward
         or recipe.optim.accumulation > 1
-        or any(count < of_device[size] for size, count in samples.items()),
+        or any(count < math.ceil(batches[size] / processes) for size, count in samples.items()),
     )
     memory = with_offload(outline, memory)
     # parts are read in the type they stay in, or as masters and then cast; states of the first step do not exist yet
@@ -186,10 +157,22 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
     return replace(memory, loading=max(read, before))
 
 
+def count_samples(recipe: Recipe, batches: Mapping[Size, int], *, processes: int) -> dict[Size, int]:
+    """The samples that a process passes through the model at once, by bucket. batches: as in `memory_of`."""
+    whole = resolve_padded_size(recipe.run, recipe.data.largest_batch, processes)
+    of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
+    return {size: whole or min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
+
+
+def measure_passes(outline: MetaModel, samples: Mapping[Size, int]) -> dict[Size, Activations]:
+    """What the buckets that may need most save in a forward pass. samples: as `count_samples` returns them."""
+    return {size: outline.activations(portrait(size), count) for size, count in select_largest(samples).items()}
+
+
 def with_offload(outline: MetaModel, memory: Memory) -> Memory:
     """The same memory with `outline.blocks` on the device and the other blocks on the host. memory: without offload."""
     stays = outline.adapter is not None  # trained weights of an adapter
-    blocks = tuple(
+    blocks = memory.blocks or tuple(
         sum(_bytes(t) for m in block for t in (*m.parameters(), *m.buffers()) if not (stays and t.requires_grad))
         for block in outline.family.blocks()
     )
@@ -223,10 +206,10 @@ def _bytes_of_gradients(outline: MetaModel) -> int:
 
 def _bytes_of_frozen_copy(outline: MetaModel) -> int:
     """Bytes of the frozen copy of the trained parts (`objective.preserve.frozen_copy`)."""
-    preservation, own = outline.model.preservation, outline.family.parts()
-    if preservation is None:
+    base, own = outline.model.base, outline.family.parts()
+    if base is None:
         return 0
-    copied = [module for part, module in preservation.base.family.parts().items() if module is not own.get(part)]
+    copied = [module for part, module in base.family.parts().items() if module is not own.get(part)]
     return sum(_bytes(tensor) for module in copied for tensor in (*module.parameters(), *module.buffers()))
 
 
@@ -244,226 +227,6 @@ def _weights_in_use(outline: MetaModel, moved: int, share: int) -> int:
         return moved
     blocks = [sum(_bytes(p) for module in block for p in module.parameters()) for block in outline.family.blocks()]
     return min(moved, moved - sum(blocks) + 2 * max(blocks))
-
-
-class _MetaRuntime(Runtime):
-    """One process without computation: the model stays on the meta device, without memory for values."""
-
-    has_values = False
-
-    def __init__(self, recipe: Recipe) -> None:
-        super().__init__(torch.device("cpu"), Launch(), recipe.run)
-
-    def prepare(
-        self,
-        parts: Mapping[str, nn.Module],
-        trained: Mapping[str, nn.Parameter],
-        blocks: Sequence[tuple[nn.Module, ...]] = (),
-        weights: torch.dtype = torch.float32,
-    ) -> Mapping[str, nn.Parameter]:
-        return trained
-
-
-class MetaModel:
-    """The model of a recipe as a run opens it (`assemble.open_model`), without memory for its values, to count them.
-    Its trained parameters and their update are on the meta device; for the passes, its parts and the objective are fake
-    tensors on `device`. A folder of configurations is enough; weights are not opened. The attention of xformers is
-    counted as torch's.
-
-    recipe: located. device: "cpu" or "cuda", for the rules of autocast and attention. sums: of gradients, as in
-    `Resolved`; by default those of the recipe. blocks: of the denoiser on the device at once, None for all of them;
-    initially those of the recipe. Raises WeightsError for a model that cannot be described, RecipeError E1021 to E1024
-    for what cannot be trained this way, E1060 and E1062 for an attention kernel that is not available."""
-
-    def __init__(self, recipe: Recipe, device: str = "cpu", sums: GradientSums | None = None) -> None:
-        self.recipe, self.device, self.blocks = recipe, device, blocks_on_device(recipe)
-        self.sums = sums or gradient_sums(recipe)
-        self.precision = Precision.of(recipe.run, self.sums)
-        with EmptyOnMeta():
-            self.files = family_class(recipe).files.from_configs(recipe.model)
-        if not only_texts_of_files(recipe) and not set(self.files.parts) & set(self.files.spec.text_parts):
-            self.files.network(
-                self.files.spec.text_parts[0]
-            )  # raises an error about the missing one, and where to get it
-        attention.require_package(recipe.model.attention)
-        # offloaded blocks are counted separately, and sharded weights have gradients of their type
-        sums_of_update: GradientSums = "same" if recipe.run.runtime == "fsdp" else self.sums
-        opened = replace(resolve(_remove_wrappers(recipe), 1, sums=sums_of_update), blocks_on_device=None)
-        model = open_model(opened, self.files, _MetaRuntime(recipe), parts=self.files.parts)
-        self.model = _with_wrappers_counted(model, recipe)
-        self.family, self.trained, self.adapter = model.family, model.trained, model.adapter
-        self.update, self.prediction = model.update, model.prediction
-        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
-        with self._fake_tensors():
-            for module in self.family.parts().values():
-                _give_fakes(module, device)
-            self.objective = model.objective.to(device)
-        self._again_most = 0
-        if recipe.run.gradient_checkpointing.enabled:
-            blocks = list(self.family.blocks())
-            for block in blocks_to_recompute(blocks, recipe.run.gradient_checkpointing):
-                for module in block:
-                    module.forward = self._wrap_with_counter(module.forward)
-            recompute_blocks(blocks, recipe.run.gradient_checkpointing)
-
-    def activations(self, size: Size, samples: int) -> Activations:
-        """What the forward pass of a micro-batch saves. size: of its images."""
-        counter = SavedBytes(self._model_tensors())
-        self._again_most = 0
-        moving = (p for p in self._model_tensors() if isinstance(p, nn.Parameter) and p.requires_grad)
-        sizes = {id(p): p.numel() * self.precision.gradients.itemsize for p in moving}
-        with self._fake_tensors(), counter.record_first_use(self.family.parts().values(), sizes):
-            noised, text, weight = self._micro_batch(size, samples)
-            with counter:
-                loss = self._loss(noised, text, weight)
-            assert loss.requires_grad
-        again = self._again_most
-        return Activations(samples, counter.bytes, again, counter.with_gradients(sum(sizes.values())) + again)
-
-    def both_passes(self, size: Size, samples: int, counting: AbstractContextManager[Any]) -> None:
-        """Runs forward and backward pass of a micro-batch within `counting`; frozen encoders run before it. size: of
-        its images."""
-        with self._fake_tensors():
-            noised, text, weight = self._micro_batch(size, samples)
-            with counting:
-                self._loss(noised, text, weight).backward()
-        for parameter in self.trained.values():
-            parameter.grad = None
-
-    def text_numbers(self) -> int:
-        """The number of values in a caption's embedding."""
-        with self._fake_tensors(), torch.no_grad():
-            return layout_of(self._encode_empty_captions(1)).numbers
-
-    @contextmanager
-    def _fake_tensors(self) -> Iterator[None]:
-        with self._fake, _WithoutPinning():
-            yield
-
-    def _micro_batch(self, size: Size, samples: int) -> tuple[Noised, TextEmbedding | None, Tensor]:
-        """Noised latents, text of a frozen encoder, weights of samples. Called in fake-tensor mode."""
-        grid = self.family.grid
-        latents = latent_size(size, grid.pixels, grid.frames)
-        joined_images = self.recipe.data.clips.images if self.recipe.data.has_clips else 0
-        frames = (latents.frames + joined_images,) if latents.frames + joined_images > 1 else ()
-        x = torch.zeros(samples, grid.channels, *frames, latents.height, latents.width, device=self.device)
-        t = torch.zeros(samples, dtype=torch.int64, device=self.device)
-        noised = Noised(x_0=x, noise=x.clone(), x_t=x, model_input=x, model_t=t, level=t.float())
-        return noised, self._frozen_text(samples), torch.ones(samples, device=self.device)
-
-    def _loss(self, noised: Noised, text: TextEmbedding | None, weight: Tensor) -> Tensor:
-        device = torch.device(self.device)
-        with attention.use_attention(self.recipe.model.attention, device), self.precision.autocast(device):
-            condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
-            if self.recipe.data.has_clips and self.recipe.data.clips.images:
-                of_images = self._frozen_text(len(weight) * self.recipe.data.clips.images)
-                condition = replace(condition, joined_images=of_images)
-            images = {name: torch.zeros_like(noised.x_0) for name in self.recipe.data.condition_names}
-            condition = replace(condition, images=images)
-            predicted = self.family.predict(noised, condition)
-            loss = self.objective.loss(predicted, noised, weight)
-            if self.model.preservation is not None:
-                loss = self._preserved(loss, noised, condition, predicted)
-        return loss.total
-
-    def _preserved(self, loss: Loss, noised: Noised, condition: Condition, predicted: Tensor) -> Loss:
-        """The loss with the passes of `objective.preserve`."""
-        if self.recipe.objective.preserve.adds_pass:
-            if self.recipe.model.trained_encoders:
-                text = self.family.encode_text([""] * len(loss.weight))
-                condition = replace(condition, text=text)
-            predicted = self.family.predict(noised, condition)
-        with torch.no_grad():
-            target = self.family.predict(noised, condition)
-        return replace(loss, preserved=self.objective.distance(predicted, target, noised))
-
-    def _frozen_text(self, samples: int) -> TextEmbedding | None:
-        """None if the text encoder or a learned token is trained: its pass is then counted."""
-        if self.recipe.model.trained_encoders:
-            return None
-        with torch.no_grad():
-            return self._encode_empty_captions(samples)
-
-    def _encode_empty_captions(self, samples: int) -> TextEmbedding:
-        """The embedding by the text encoder; without a text encoder, in the shape that embeddings in files must
-        have; with images of the largest size where the text encoder sees them."""
-        shape, seen = self.files.text_shape(), self.files.text_images
-        if shape is not None and seen is not None:
-            shape = shape[0] + seen.tokens * len(self.recipe.data.condition_names), shape[1]
-        elif shape is None or "text_encoder" in self.family.parts():
-            return self.family.encode_text([""] * samples)
-        states = torch.zeros(samples, *shape, dtype=self.precision.frozen, device=self.device)
-        mask = torch.ones(samples, shape[0], dtype=torch.int64, device=self.device)
-        return TextEmbedding(states, mask, lengths=(shape[0],) * samples)
-
-    def _model_tensors(self) -> Iterable[Tensor]:
-        for module in self.family.parts().values():
-            yield from module.parameters()
-            yield from module.buffers()
-
-    def _wrap_with_counter(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """Counts what a block saves by itself, within its recompute."""
-
-        def run(*inputs: Any, **named: Any) -> Any:
-            counter = SavedBytes(self._model_tensors())
-            with counter:
-                result = forward(*inputs, **named)
-            self._again_most = max(self._again_most, counter.bytes)
-            return result
-
-        return run
-
-
-class _WithoutPinning(TorchFunctionMode):
-    """Leaves out page-locking of host tensors, which fake tensors do not have."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return args[0] if func is Tensor.pin_memory else func(*args, **(kwargs or {}))
-
-
-def _remove_wrappers(recipe: Recipe) -> Recipe:
-    """The recipe without what needs values or is counted separately: compiled blocks, recomputed blocks, kernels of
-    xformers, and the device of the EMA, whose size is the same anywhere."""
-    values: dict[str, Any] = {
-        "run.compile": False,
-        "run.gradient_checkpointing.enabled": False,
-        "optim.ema.device": "same",
-    }
-    if recipe.model.attention == "xformers":
-        values["model.attention"] = "auto"
-    return with_values(recipe, values)
-
-
-def _with_wrappers_counted(model: TrainableModel, recipe: Recipe) -> TrainableModel:
-    """The same model with the numbers of recomputed blocks and compiled modules of the run."""
-    blocks, settings = list(model.family.blocks()), recipe.run.gradient_checkpointing
-    recomputed = len(blocks_to_recompute(blocks, settings)) if settings.enabled else 0
-    return replace(model, recomputed_blocks=recomputed, compiled_blocks=sum(map(len, blocks)) * recipe.run.compile)
-
-
-def build_described_model(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFiles, ModelFamily]:
-    """A model by its configurations only, and its family with all parts on the meta device. Raises WeightsError."""
-    with EmptyOnMeta():
-        files = kind.files.from_configs(settings)
-        return files, kind.load(files)
-
-
-def _give_fakes(module: nn.Module, device: str) -> None:
-    """Replaces every parameter and buffer with a fake tensor; shared ones stay shared."""
-    fakes: dict[int, tuple[Tensor, Any]] = {}  # with the replaced tensor, to keep its id in use
-
-    def fake(tensor: Tensor) -> Any:
-        if id(tensor) not in fakes:
-            empty = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-            is_parameter = isinstance(tensor, nn.Parameter)
-            fakes[id(tensor)] = (tensor, nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty)
-        return fakes[id(tensor)][1]
-
-    for child in module.modules():
-        for tensors in (child._parameters, child._buffers):
-            for name, tensor in tensors.items():
-                if tensor is not None:
-                    tensors[name] = fake(tensor)
 
 
 def _part(outline: MetaModel, name: str, trained: Mapping[str, int]) -> PartMemory:

@@ -21,6 +21,7 @@ from mezzotint.settings.recipe import Recipe, plain_values
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check.estimates import BucketRow, Disk
 from mezzotint.tasks.check.memory import Memory
+from mezzotint.tasks.check.plans import format_settings
 
 WIDTH = 100
 NOT_COUNTED = (
@@ -38,6 +39,7 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
         **{title: iter([text]) for title, text in checked.description},
         "by bucket": _buckets(checked),
         "memory": _memory(checked),
+        "fit": _fit(checked),
         "disk": _disk(checked),
         "time": _time(checked),
         "notes": checked.notes,
@@ -181,6 +183,32 @@ def _memory(checked: Checked) -> Iterator[str]:
     yield f"  {NOT_COUNTED}"
 
 
+def _fit(checked: Checked) -> Iterator[str]:
+    fit = checked.fit
+    if fit is None:
+        return
+    plan, before = fit.plan, fit.before
+    yield f"{fit.card} fits with {format_settings(plan.settings) or 'the recipe as it is'}"
+    for reason in fit.reasons:
+        yield f"  {format_settings(reason.settings)}: {reason.text}"
+    rows = [
+        ["", "as it is", "then"],
+        ["of the card", format_bytes(before.needed), format_bytes(plan.needed)],
+        ["of host memory", format_bytes(before.memory.held_on_host), format_bytes(plan.memory.held_on_host)],
+        ["FLOPs of a step", f"{before.flops:.3g}", f"{plan.flops:.3g}"],
+        ["between host and card", format_bytes(before.moved), format_bytes(plan.moved)],
+        ["passes of a step", str(before.passes), str(plan.passes)],
+    ]
+    yield from _table(rows, "<>>")
+    yield "  computed, not measured; a twentieth of the card stays free"
+    if fit.encoders:
+        keep = "data.cache.latents=true and data.cache.text=true keep them off it"
+        yield f"  frozen encoders take {format_bytes(fit.encoders)} of the card: {keep}"
+    yield from (f"  {sentence}" for sentence in fit.left_out)
+    if fit.card.out is not None:
+        yield f"  recipe: {fit.card.out}"
+
+
 _EXACT = "of these, counted tensor by tensor; activations are an estimate"
 
 
@@ -227,7 +255,7 @@ def _describe_update(recipe: Recipe) -> str:
 
 def _describe_state(recipe: Recipe) -> str:
     rules = _rules(recipe)
-    notes = [rule.state_description or f"the state of {rule.label}" for rule in rules]
+    notes = [rule.state_text for rule in rules]
     notes += [f"each step of {rule.label} synchronizes with the device" for rule in rules if rule.is_of_package]
     return "; ".join(dict.fromkeys(notes))
 
@@ -296,6 +324,7 @@ def document(checked: Checked) -> dict[str, Any]:
         "names": [dict(zip(batch_report.HEAD, row, strict=True)) for row in checked.names],
         "length": _to_json(length) if length else None,
         "memory": _memory_document(checked, memory) if memory else None,
+        "fit": _fit_document(checked) if checked.fit else None,
         "caches": [_to_json(need) for need in checked.caches],
         "disk": _to_json(checked.disk) if checked.disk else None,
         "time": _to_json(dry) | {"seconds_a_step": dry.seconds_a_step, "samples_a_second": dry.samples_a_second,
@@ -303,6 +332,20 @@ def document(checked: Checked) -> dict[str, Any]:
         "notes": checked.notes,
         "fits": checked.fits,
         "problems": [{"code": error.code, "message": error.message} for error in checked.problems],
+    }  # fmt: skip
+
+
+def _fit_document(checked: Checked) -> dict[str, Any]:
+    assert checked.fit is not None
+    fit = checked.fit
+    names = ("needed", "flops", "moved", "passes")
+    return {
+        "card": fit.card.room, "host": fit.card.host, "settings": dict(fit.plan.settings),
+        "reasons": [{"settings": dict(reason.settings), "text": reason.text} for reason in fit.reasons],
+        "changes_results": fit.plan.numbers > 0, "left_out": list(fit.left_out),
+    } | {
+        name: {key: getattr(plan, key) for key in names} | {"held_on_host": plan.memory.held_on_host}
+        for name, plan in (("before", fit.before), ("plan", fit.plan))
     }  # fmt: skip
 
 

@@ -20,7 +20,8 @@ from mezzotint.settings.resolved import SUMS, Resolved
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.shapes import Size, latent_size
 from mezzotint.tasks.assemble import Dataset
-from mezzotint.tasks.check.memory import MetaModel, memory_of
+from mezzotint.tasks.check.memory import memory_of
+from mezzotint.tasks.check.meta_model import MetaModel
 from mezzotint.tasks.holding import free_device_memory, trains_offloaded
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import DTYPES

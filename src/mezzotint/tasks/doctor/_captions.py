@@ -11,7 +11,7 @@ from mezzotint.data.findings.finding import Example, Finding, limit_examples
 from mezzotint.errors import MezzotintError
 from mezzotint.settings.counting import format_count
 from mezzotint.tasks.assemble import family_class, only_texts_of_files
-from mezzotint.tasks.check import memory
+from mezzotint.tasks.check import meta_model
 from mezzotint.tasks.doctor._examining import ExaminedData
 from mezzotint.tasks.prompts import long_captions
 
@@ -36,7 +36,7 @@ def find_truncated(examined: ExaminedData) -> tuple[LostWords | None, list[Findi
     if only_texts_of_files(recipe):
         return None, []
     try:
-        _, family = memory.build_described_model(family_class(recipe), recipe.model)
+        _, family = meta_model.build_described_model(family_class(recipe), recipe.model)
         return long_captions.count_truncated(family, examined.dataset.catalogue, recipe.data.captions), []
     except MezzotintError as error:
         sentence = f"captions were not measured: {error.message.partition('; ')[0]}"

@@ -41,11 +41,17 @@ def refuse_first_frames(family: ModelFamily, requests: Sequence[Request]) -> Non
     """Raises RecipeError E1480 if no clip can start from an image."""
     if not family.takes_first_frame:
         reason = "this model has one noise level for a whole clip and does not support first-frame conditioning"
-    elif any(request.size.frames < 2 for request in requests):
-        reason = "an image has no following frames; set sample.clip.frames"
-    else:
-        return
-    raise RecipeError(f"sample.clip.first_frame: {reason}; leave it out", code="E1480")
+        raise RecipeError(f"sample.clip.first_frame: {reason}; leave it out", code="E1480")
+    refuse_images(requests)
+
+
+def refuse_images(requests: Sequence[Request]) -> None:
+    """Raises RecipeError E1480 for images, which cannot continue a first frame."""
+    if any(request.size.frames < 2 for request in requests):
+        raise RecipeError(
+            "sample.clip.first_frame: an image has no following frames; set sample.clip.frames, or leave it out",
+            code="E1480",
+        )
 
 
 def pixels_of(path: Path, size: Size, data: DataSettings, setting: str) -> Tensor:

@@ -76,7 +76,7 @@ def require_drawable(recipe: Recipe, objective: Objective, family: ModelFamily) 
     check_solver(sample.solver, objective.schedule, objective.parameterization.solver_prediction, sample)
     for scale in sample.guidance:
         family.refuse_guidance(scale)
-    condition_images.require_taken(family, sample.conditions)
+    condition_images.require_taken(family, condition_images.files_by_name(sample, animates=family.animates))
 
 
 class PreviewPrompts:
@@ -125,10 +125,11 @@ class PreviewPrompts:
             shared = json.loads(self._runtime.share(json.dumps(content)))
             requests = [Request(**{**r, "size": Size(**r["size"])}) for r in shared["requests"]]
             settings = SampleSettings.model_validate(shared["settings"])
+        family = self._model.family
         requests = condition_images.with_images(
-            requests, self._recipe, self._open_encoder, self._images, inpaints=self._model.family.inpaints
+            requests, self._recipe, self._open_encoder, self._images, inpaints=family.inpaints, animates=family.animates
         )
-        requests = condition_images.with_whole_images(requests, self._recipe, self._model.family.text_images)
+        requests = condition_images.with_whole_images(requests, self._recipe, family.text_images)
         return PreviewRequests(self._with_embeddings(self._with_first_frames(requests)), settings)
 
     def _open_encoder(self) -> ModelFamily:
@@ -141,7 +142,7 @@ class PreviewPrompts:
     def _with_first_frames(self, requests: list[Request]) -> list[Request]:
         """The requests with the first frame of clips. If the autoencoder is not loaded, it is loaded only for this."""
         recipe, family = self._recipe, self._model.family
-        if recipe.sample.clip.first_frame is None:
+        if recipe.sample.clip.first_frame is None or family.animates:
             return requests
         first_frames.refuse_first_frames(family, requests)
         if {request.size for request in requests} - self._first_frames.keys():
@@ -285,13 +286,13 @@ def _lines(recipe: Recipe, file: PromptFile, dataset: Dataset) -> tuple[Line, ..
     return tuple(_caption_lines(recipe, dataset, in_buckets="size" not in file.settings))
 
 
-def _in_turn(dataset: Dataset) -> NDArray[np.int32]:
-    """The trained rows, ascending: the first of each set, the second of each, and so on."""
+def rows_in_turn(dataset: Dataset) -> NDArray[np.int32]:
+    """The trained rows, ascending: the first of each set, the second of each, and so on; at most `_LOOKED_AT`."""
     rows = np.sort(dataset.rows)
     of_set = dataset.catalogue.set[rows]
     order = np.argsort(of_set, kind="stable")
     first = np.searchsorted(of_set[order], of_set[order])
-    return rows[order][np.argsort(np.arange(len(rows)) - first, kind="stable")]
+    return rows[order][np.argsort(np.arange(len(rows)) - first, kind="stable")][:_LOOKED_AT]
 
 
 def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Iterator[Line]:
@@ -301,7 +302,7 @@ def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Ite
     sizes = in_buckets and recipe.sample.size is None and not recipe.data.has_clips
     table = buckets.table(recipe.data) if sizes else ()
     seen: set[str] = set()
-    for row in _in_turn(dataset)[:_LOOKED_AT].tolist():
+    for row in rows_in_turn(dataset).tolist():
         settings = dataset.catalogue.settings_of(row, recipe.data)
         caption = without_changes(dataset.catalogue.captions(row)[0], Changes.of(settings.captions))
         if caption in seen:

@@ -8,13 +8,11 @@ from dataclasses import replace
 
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.settings.optimizers.library import TRUSTED
 from mezzotint.settings.reading.read import Reading
 from mezzotint.tasks.reading import command_line, continuing, foreign, hub
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import ALLOW, AS, REPLACE, Command
-
-PACKAGES = ("torch", "bitsandbytes", "pytorch_optimizer")
-"""Packages that may be imported for an optimizer's class without `--allow-package`."""
 
 
 def parse(arguments: Sequence[str], command: str) -> Reading:
@@ -60,7 +58,7 @@ def _packages_not_allowed(reading: Reading) -> Iterator[Problem]:
         if rule.imported_class is None:
             continue
         package = rule.imported_class.partition(".")[0]
-        if package not in (*PACKAGES, *reading.packages):
+        if package not in (*TRUSTED, *reading.packages):
             problem = f"{rule.imported_class} is in the package {package}, which a recipe cannot import by itself"
             remedy = f"if you trust it, add {ALLOW.name} {package} to the command line"
             yield Problem(f"{where}.class_name", problem, remedy, "E1161")

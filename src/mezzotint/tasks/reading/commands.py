@@ -33,7 +33,11 @@ _CHECK = (
     Option("--all", "every setting, defaults included"),
     Option("--deep", "decodes every image, also with data.verify=on_first_use"),
     Option("--dry", "runs two real steps and estimates how long the run would take"),
+    Option("--fit=12GB", "finds the cheapest settings with which a step fits on a GPU of this size, and why"),
+    Option("--host=32GB", "with --fit, the host memory for blocks and states; any amount without it"),
+    Option("--out=FILE", "with --fit, the recipe with these settings"),
     _PROCESSES,
+    REPLACE,
 )
 _DOCTOR = (
     Option("--json", "one JSON document instead of the text"),
@@ -90,6 +94,7 @@ _CONVERT = (
     Option("--config=FOLDER", "configurations of a single file of unusual size"),
     Option("--part=denoiser_2", "which of Wan 2.2 A14B's two denoisers a single file contains, or shall contain",
            choices=("denoiser", "denoiser_2")),
+    Option("--task=edit", "whether a file of FLUX.1 is Kontext, which edits, or dev", choices=("text", "edit")),
     _BASE, _LAYOUT, REPLACE,
 )
 _MERGE = (
@@ -113,6 +118,13 @@ _RANK = (
     _LAYOUT,
     Option("--config=FOLDER", "configurations of a model's single file of unusual size"),
     REPLACE,
+)
+_QUEUE = (
+    Option("--queue=FOLDER", "the folder of the queue; queue/ in the current folder without it"),
+    Option("--devices=0,1", "of run: GPUs that train one recipe each at a time, or cpu; without it every GPU"),
+    Option("--wait", "of run: wait for new recipes when none is left, until it is stopped"),
+    Option("--json", "of list: one JSON document instead of the text"),
+    AS, ALLOW, REPLACE,
 )
 _BOARD = (
     Option("--port=N", "port to listen on; a free one without it"),
@@ -150,7 +162,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("check", "read everything, train nothing: recipe, files, batches, memory", "RECIPE [key=value …]", {
         "mezzotint check recipe.yaml": "describes what the run would do, and whether it fits",
         "mezzotint check recipe.yaml data.resolution=768": "the same at another size",
-        "mezzotint check recipe.yaml --dry": "runs two real steps and estimates how long the run would take",
+        "mezzotint check recipe.yaml --fit=12GB --host=32GB --out=small.yaml":
+            "writes the cheapest recipe that fits on such a machine",
     }, options=_CHECK, reads_recipe=True),
     Command("doctor", "inspect every image and caption of a data set, or this machine", "[DATA|RECIPE [key=value …]]", {
         "mezzotint doctor photos/": "duplicates, captions, shapes, unused files; what to do about each",
@@ -171,6 +184,12 @@ COMMANDS: tuple[Command, ...] = (
         "mezzotint bench recipe.yaml --steps=30 --fast": "adds a row with everything that is faster",
         "mezzotint bench recipe.yaml --stand-in=833": "on synthetic images instead of the recipe's",
     }, options=_BENCH, reads_recipe=True),
+    Command("queue", "train a folder of recipes one after the other, on each device one at a time",
+            "add RECIPE [key=value …] | list | run | pause NAME | resume NAME | move NAME PLACE | remove NAME", {
+        "mezzotint queue add recipe.yaml optim.lr=1e-5 run.name=slow": "takes what `train` takes; checked now, not run",
+        "mezzotint queue run --devices=0,1": "trains what waits; started again, it resumes what ran",
+        "mezzotint queue move slow first": "trains it next; pause and remove take its name, too",
+    }, options=_QUEUE, names=(1, MANY)),
     Command("prove", "show on this machine that a killed run resumes bit-exactly", "RECIPE [key=value …]", {
         "mezzotint prove recipe.yaml": "8 steps without a stop against 8 with a kill between, bit by bit",
         "mezzotint prove recipe.yaml run.deterministic=true": "on a GPU, with kernels that sum in a fixed order",
@@ -248,6 +267,11 @@ COMMANDS: tuple[Command, ...] = (
         "mezzotint migrate mine.yaml --dry-run": "only prints what would change",
         "mezzotint migrate a.yaml b.yaml": "several recipes",
     }, options=(Option("--dry-run", "print the changes and write nothing"),), names=(1, 100)),
+    Command("completion", "print a script that completes commands, options and settings in a shell", "bash|zsh|fish", {
+        "source <(mezzotint completion bash)": "in ~/.bashrc",
+        "source <(mezzotint completion zsh)": "in ~/.zshrc, after compinit",
+        "mezzotint completion fish | source": "in ~/.config/fish/config.fish",
+    }, names=(1, 1)),
     Command("board", "look at data, runs and images in a browser", "[FOLDER …]", {
         "mezzotint board": "prints an address; shows the runs below this folder",
         "mezzotint board runs /data/runs --read-only": "the runs of two folders, without actions",

@@ -35,6 +35,14 @@ def is_run(path: Path) -> bool:
     return (path / "recipe.yaml").is_file() and (path / "checkpoints").is_dir()
 
 
+def linked_folders(reading: Reading, recipe: Recipe) -> tuple[Path, ...]:
+    """`run.linked_folders`, unless it comes from the recipe.yaml of a run folder: whoever made the links may have made
+    that file."""
+    is_of_run = reading.path is not None and is_run(reading.path.parent)
+    is_typed = reading.origin.get("run.linked_folders") == COMMAND_LINE
+    return recipe.run.linked_folders if is_typed or not is_of_run else ()
+
+
 def folder_of(reading: Reading, recipe: Recipe, base: Path = Path()) -> Path:
     """The run folder: as written, with its stamp filled in; the folder of a recipe inside a run folder; or runs/NAME.
     base: the folder that a relative path starts from, by default the current one. Raises CheckpointError E1507 for

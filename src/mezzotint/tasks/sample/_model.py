@@ -32,12 +32,13 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.tokens import PART
 from mezzotint.tasks import description_notes, holding
 from mezzotint.tasks.assemble import family_class, open_files
-from mezzotint.tasks.reading.continuing import folder_of
+from mezzotint.tasks.reading.continuing import folder_of, linked_folders
 from mezzotint.tasks.sample.args import Weights
 from mezzotint.tasks.sample.plan import SampleSource
-from mezzotint.tasks.train import resume, run_files
+from mezzotint.tasks.train import resume
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import Precision
+from mezzotint.training.update import evaluation_weights_of
 from mezzotint.weights.files import fingerprint, learned_tokens
 from mezzotint.weights.files.fingerprint import of_values
 from mezzotint.weights.model_files import ModelFiles
@@ -75,7 +76,7 @@ def find_model_source(source: SampleSource) -> ModelSource:
     would start from. Raises CheckpointError for a run without an intact checkpoint, and E1160 for one whose folders are
     links to outside of it."""
     recipe = resolve_paths(source.reading)
-    linked = run_files.linked_folders(source.reading, recipe)
+    linked = linked_folders(source.reading, recipe)
     match source.kind:
         case "model":
             return _of_model(recipe, source)
@@ -196,8 +197,10 @@ def _overlay(
     if weights == "ema" and not has_ema:
         raise _no_ema(f"{checkpoint} was trained without optim.ema")
     which: Weights = weights or ("ema" if has_ema else "raw")
-    prefix = "ema/" if which == "ema" else "w/"
-    chosen = {name.removeprefix(prefix): t for name, t in restored.tensors.items() if name.startswith(prefix)}
+    if which == "ema":
+        chosen = {n.removeprefix("ema/"): t for n, t in restored.tensors.items() if n.startswith("ema/")}
+    else:
+        chosen = evaluation_weights_of(restored.tensors, recipe.optim)
     if recipe.model.has_adapter:
         trained = TrainedAdapter.of(recipe.model, files)
         adapter_tensors = {name: t for name, t in restored.tensors.items() if name.startswith(START)}

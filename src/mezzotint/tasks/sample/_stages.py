@@ -38,10 +38,13 @@ def generate_images(
     settings, refiner = recipe.sample, recipe.sample.refiner
     if settings.image is not None:
         requests = _with_start_image(model, requests, recipe)
-    if settings.clip.first_frame is not None:
+    if settings.clip.first_frame is not None and not model.family.animates:
         requests = first_frames.with_first_frames(model.family, lambda: model.family, requests, recipe)
-    condition_images.require_taken(model.family, settings.conditions)
-    requests = condition_images.with_images(requests, recipe, lambda: model.family, {}, inpaints=model.family.inpaints)
+    inpaints, animates = model.family.inpaints, model.family.animates
+    condition_images.require_taken(model.family, condition_images.files_by_name(settings, animates=animates))
+    requests = condition_images.with_images(
+        requests, recipe, lambda: model.family, {}, inpaints=inpaints, animates=animates
+    )
     requests = condition_images.with_whole_images(requests, recipe, model.family.text_images)
     leave = refiner.strength if refiner.path is not None and refiner.finish else 0.0
     span = Span(strength=settings.strength if settings.image is not None else 1.0, refiner_share=leave)

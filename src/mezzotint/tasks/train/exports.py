@@ -205,6 +205,8 @@ def _adapter(
     generating: Layout = "kohya" if "unet" in trained.names.shapes or not trained.names.originals else "comfy"
     choices: dict[str, list[Layout]] = {"auto": ["diffusers", generating], "both": ["diffusers", "kohya"]}
     layouts: list[Layout] = choices.get(settings.adapter) or [cast(Layout, settings.adapter)]
+    if settings.adapter in choices and all(shape.method == "oft" for shape in trained.shapes.values()):
+        layouts = ["diffusers"]  # the only one with peft's names
     if not trained.names.originals and settings.adapter == "auto":
         layouts = ["diffusers"]  # no other program supports the model
     with write_new_or_replace(target) as folder:

@@ -16,15 +16,21 @@ from mezzotint.stages import Batch
 from mezzotint.tasks.assemble import Caches, Dataset
 
 
-def batches(recipe: Recipe, dataset: Dataset, caches: Caches) -> dict[str, tuple[Batch, ...]]:
-    """The sets that validation measures, by name: "loss" is the data set's own share."""
+def batches(
+    recipe: Recipe, dataset: Dataset, caches: Caches, at_most: int | None = None
+) -> dict[str, tuple[Batch, ...]]:
+    """The sets that validation measures, by name: "loss" is the data set's own share. at_most: the number of samples of
+    each set, the first ones; None is all."""
 
     sets = {"loss": (dataset.catalogue, dataset.held, recipe.data)} if len(dataset.held) else {}
     sets |= {name: (data_set.catalogue, data_set.rows, data_set.settings) for name, data_set in dataset.sets.items()}
     if len(trained := trained_rows(recipe, dataset)):
         sets["train"] = dataset.catalogue, trained, recipe.data
     seed = recipe.run.seed
-    return {name: held_out_batches(*data_set, seed=seed, caches=caches) for name, data_set in sets.items()}
+    return {
+        name: held_out_batches(catalogue, rows[:at_most], settings, seed=seed, caches=caches)
+        for name, (catalogue, rows, settings) in sets.items()
+    }
 
 
 def trained_rows(recipe: Recipe, dataset: Dataset) -> NDArray[np.int32]:

@@ -23,6 +23,7 @@ from mezzotint.settings.resolved import Resolved
 from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches
+from mezzotint.tasks.prompts import drift
 from mezzotint.tasks.prompts.previews import PreviewPrompts
 from mezzotint.tasks.train import exports, external_start, held_out
 from mezzotint.tasks.train.live_settings import LiveSettings
@@ -125,7 +126,8 @@ class TrainHost(RunHost[Trainer]):
 
     def write_exports(self, trainer: Trainer) -> list[Path]:
         """Exports the trained weights, and their EMA when there is one. Called on all processes; the first writes."""
-        written, ema = self._export_one(trainer, self.model.update.masters, ""), self.model.update.ema
+        update = self.model.update
+        written, ema = self._export_one(trainer, update.evaluation_weights(), ""), update.ema
         if ema is not None:
             written += self._export_one(trainer, ema.weights, "_ema")
         return written
@@ -242,8 +244,9 @@ def create_callbacks(
             start_step=start_step,
             is_saving=host.is_saving,
             measures=measures,
-            held_out=lambda: held_out.batches(recipe, dataset, caches),
+            held_out=lambda at_most: held_out.batches(recipe, dataset, caches, at_most),
             previews=lambda: PreviewPrompts(recipe, runtime, dataset, caches, model, host.warn),
+            drift=lambda: drift.prompts(recipe, dataset, caches, model),
             decode=_decoder(recipe, model, runtime.device),
         ),
         of_user,

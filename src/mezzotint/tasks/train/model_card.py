@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import diffusers
 import yaml
 
 from mezzotint import outside
@@ -33,7 +32,7 @@ FILE = "README.md"
 SUFFIX = ".md"
 """Added to the name of a file that is exported without a folder."""
 
-_DESCRIBED = ("parameters", "buckets", "batches", "length", "objective", "update", "computing")
+_DESCRIBED = ("parameters", "under", "buckets", "batches", "length", "objective", "update", "computing")
 """Lines of the run's description (`mezzotint.tasks.describe`) that contain no paths."""
 
 _MISSING = object()
@@ -138,9 +137,9 @@ class ModelCard:
         tags += ["diffusers"] * self._is_for_diffusers(export)
         tags += [model.adapter.kind] * (export.contents == "adapter")
         tags += ["textual_inversion"] * self.recipe.model.tokens.has_any
-        given = {name: _clean(list(values)) for name, values in chosen.items()}
-        entries["tags"] = [*dict.fromkeys([*tags, *given.pop("tags", [])])]
-        entries |= {name: values[0] if len(values) == 1 else values for name, values in given.items()}
+        written = {name: _clean(list(values)) for name, values in chosen.items()}
+        entries["tags"] = [*dict.fromkeys([*tags, *written.pop("tags", [])])]
+        entries |= {name: values[0] if len(values) == 1 else values for name, values in written.items()}
         if entries["base_model"] is None:
             del entries["base_model_relation"]
         return {name: _clean(value) for name, value in entries.items() if value}
@@ -171,6 +170,8 @@ class ModelCard:
     def _is_for_diffusers(self, export: Export) -> bool:
         match export.contents:
             case "model":
+                import diffusers  # takes seconds
+
                 return export.pipeline in dir(diffusers)
             case "adapter" | "tokens":
                 return bool(export.adapter_files or export.token_files)

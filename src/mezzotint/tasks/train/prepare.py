@@ -24,7 +24,7 @@ from mezzotint.tasks import assemble, describe, selection
 from mezzotint.tasks.cache import cache, carrying, class_images
 from mezzotint.tasks.check import fitting, room
 from mezzotint.tasks.check.estimates import bucket_rows, largest_batches
-from mezzotint.tasks.check.memory import MetaModel
+from mezzotint.tasks.check.meta_model import MetaModel
 from mezzotint.tasks.holding import free_device_memory
 from mezzotint.tasks.prompts import previews
 from mezzotint.tasks.prompts.long_captions import count_truncated

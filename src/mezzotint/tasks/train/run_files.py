@@ -27,20 +27,11 @@ from mezzotint.settings.reading.read import COMMAND_LINE, Reading
 from mezzotint.settings.recipe import Recipe, plain_values
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.proof import commit
-from mezzotint.tasks.reading.continuing import is_run
 from mezzotint.tasks.train import held_out
 
 _WRITTEN = "# written by mezzotint"
 FIRST_LINE = f"{_WRITTEN}; `mezzotint train` of this file resumes the run in this folder\n"
 _PACKAGES = ("torch", "diffusers", "transformers", "safetensors", "numpy", "pillow")
-
-
-def linked_folders(reading: Reading, recipe: Recipe) -> tuple[Path, ...]:
-    """`run.linked_folders`, unless it comes from the recipe.yaml of a run folder: whoever made the links may have made
-    that file."""
-    is_of_run = reading.path is not None and is_run(reading.path.parent)
-    is_typed = reading.origin.get("run.linked_folders") == COMMAND_LINE
-    return recipe.run.linked_folders if is_typed or not is_of_run else ()
 
 
 def refuse_foreign_recipe(folder: RunFolder) -> None:

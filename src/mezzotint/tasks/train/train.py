@@ -17,7 +17,7 @@ from mezzotint.settings.resume_rules import find_unknown_allowances
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, text_files
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.reading.continuing import folder_of
+from mezzotint.tasks.reading.continuing import folder_of, linked_folders
 from mezzotint.tasks.train import (
     _roll_back,
     run_files,
@@ -73,7 +73,7 @@ def start_run(
         stack.callback(runtime.close)
         with _translate_lost_peer(runtime, lambda: "start the same command again"):
             path = Path(runtime.share(str(folder_of(reading, recipe))))
-        folder = RunFolder(path, run_files.linked_folders(reading, recipe))
+        folder = RunFolder(path, linked_folders(reading, recipe))
         folder.refuse_links()
         start = RunStart(
             reading, recipe, launch, runtime, folder, interrupts, tuple(arguments) or (reading.name,), code

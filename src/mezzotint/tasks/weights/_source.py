@@ -100,9 +100,11 @@ def family_at(source: Path) -> str | None:
 
 
 def open_source(args: ConvertArgs) -> ConvertSource:
-    """Opens the model to convert. Raises RecipeError E1012 for `--part` of a model without such a part, WeightsError
-    for a source that is not a model."""
+    """Opens the model to convert. Raises RecipeError E1012 for `--part` of a model without such a part, and for
+    `--task` of one that has only one, WeightsError for a source that is not a model."""
     family = family_at(args.source)
+    if args.task != "auto" and (family is None or "task" in family_spec(family).refuses):
+        raise RecipeError("mezzotint convert: --task is only for FLUX.1; leave it out", code="E1012")
     if family is not None:
         return _open_flow(args, family)
     if args.part:
@@ -146,7 +148,9 @@ class _FlowSource(ConvertSource):
 def _open_flow(args: ConvertArgs, family: str) -> ConvertSource:
     kind: type[ModelFamily] = registry.find("families", family).Family
     train = (args.part,) if args.part else ModelSettings().train
-    files = kind.files.of(ModelSettings(family=family, path=args.source, config=args.config, train=train))
+    files = kind.files.of(
+        ModelSettings(family=family, path=args.source, config=args.config, train=train, task=args.task)
+    )
     assert isinstance(files, FlowFiles)
     if args.part and args.part not in files.parts:
         raise RecipeError(

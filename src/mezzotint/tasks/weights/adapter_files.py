@@ -51,13 +51,13 @@ class _LoadedTensors:
 
 
 @dataclass(frozen=True)
-class BaseModel:
+class AdapterBase:
     """The base model of adapters: a folder, a file, or the name of a shipped model. settings: with its path."""
 
     settings: ModelSettings
 
     @classmethod
-    def at(cls, path: Path, config: Path | None = None) -> BaseModel:
+    def at(cls, path: Path, config: Path | None = None) -> AdapterBase:
         """The model at a path, identified by its configurations. Raises WeightsError E1401, E1442 and as reading
         headers does."""
         model_path = path if path.exists() else resolve_path(path, None, shipped=MODELS)
@@ -114,7 +114,7 @@ def _by_file_names(network: nn.Module) -> dict[str, Tensor]:
     return network.state_dict() | {name: p.detach() for name, p in file_weights(network).items()}
 
 
-def base_of(path: Path | None, verb: str, config: Path | None) -> BaseModel:
+def base_of(path: Path | None, verb: str, config: Path | None) -> AdapterBase:
     """The model of `--base`. Raises WeightsError E1441 without it."""
     if path is None:
         raise WeightsError(
@@ -122,7 +122,7 @@ def base_of(path: Path | None, verb: str, config: Path | None) -> BaseModel:
             "--base=MODEL, a folder, a file or the name of a shipped model",
             code="E1441",
         )
-    return BaseModel.at(path, config)
+    return AdapterBase.at(path, config)
 
 
 def is_adapter(path: Path, store: Path) -> bool:
@@ -204,13 +204,13 @@ def layout(line: CommandLine, otherwise: Layout) -> str:
     return line.get("--layout") or otherwise
 
 
-def usual_layout(base: BaseModel) -> Layout:
+def usual_layout(base: AdapterBase) -> Layout:
     """The layout that most programs read for adapters of such a model."""
     return "kohya" if base.is_stable else "diffusers"
 
 
 def write(
-    path: Path, adapter: Adapter, base: BaseModel, layout: str, *, dtype: DTypeName | None = None,
+    path: Path, adapter: Adapter, base: AdapterBase, layout: str, *, dtype: DTypeName | None = None,
     before: Mapping[str, str] | None = None, fingerprints: Mapping[str, str] | None = None, replaces: bool = False,
 ) -> Iterator[str]:  # fmt: skip
     """Writes an adapter; yields lines that report the result.

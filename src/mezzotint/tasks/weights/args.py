@@ -25,7 +25,7 @@ class ConvertArgs:
     """dtype: None keeps every tensor's. ema: how to treat averaged copies in a single file. prediction, config: for
     files that do not contain them. store: the folder for a safetensors copy of a pickled source; None is the default
     folder. base, layout: for an adapter, its model and the layout to write. replaces: overwrite the destination. part:
-    for a model with two denoisers, the one in the file that is read or written."""
+    for a model with two denoisers, the one in the file that is read or written. task: as `model.task`."""
 
     source: Path
     destination: Path
@@ -38,6 +38,7 @@ class ConvertArgs:
     layout: str | None = None
     replaces: bool = False
     part: str = ""
+    task: Literal["auto", "text", "edit"] = "auto"
 
 
 def parse(arguments: Sequence[str]) -> ConvertArgs:
@@ -55,6 +56,7 @@ def parse(arguments: Sequence[str]) -> ConvertArgs:
         layout=line.get("--layout"),
         replaces=REPLACE.name in line,
         part=line.get("--part") or "",
+        task=cast('Literal["auto", "text", "edit"]', line.get("--task") or "auto"),
     )
 
 

@@ -17,7 +17,7 @@ from mezzotint.adapters.readers import Verdict
 from mezzotint.errors import WeightsError, escape_line
 from mezzotint.settings.families.base import specs
 from mezzotint.tasks.reading import command_line
-from mezzotint.tasks.weights.adapter_files import BaseModel
+from mezzotint.tasks.weights.adapter_files import AdapterBase
 from mezzotint.tasks.weights.args import config
 from mezzotint.weights.files import pickled, tensor_files
 
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
         if base is None:
             models = guess(file, tensors)
         else:
-            model_of_base = BaseModel.at(base, config(line))
+            model_of_base = AdapterBase.at(base, config(line))
             files.read(file, model_of_base.names)
             models = [Model(model_of_base.family.spec.name, str(base), model_of_base.names, True)]
         for model in models:
@@ -88,7 +88,7 @@ def _list_models() -> Iterator[Model]:
     for spec in specs():
         family = registry.find("families", spec.name).Family
         if spec.shipped:  # families whose layers differ only in their block numbers
-            names = BaseModel.at(Path(spec.shipped[0].name)).names
+            names = AdapterBase.at(Path(spec.shipped[0].name)).names
             yield Model(spec.name, spec.label, names, False, True)
         else:
             yield Model(spec.name, spec.label, LayerNames.of(family.files.tiny()), False)

@@ -20,7 +20,7 @@ from mezzotint.adapters.names import LayerName
 from mezzotint.errors import WeightsError, escape_line
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights import adapter_files
-from mezzotint.tasks.weights.adapter_files import BaseModel, TensorReader
+from mezzotint.tasks.weights.adapter_files import AdapterBase, TensorReader
 from mezzotint.tasks.weights.args import config, dtype, store_beside
 from mezzotint.weights import merge
 
@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     line = command_line.parse(arguments, "extract")
     rule, target = adapter_files.rule(line), adapter_files.target(line)
     first, second = (Path(argument).expanduser() for argument in line.plain[:2])
-    base = BaseModel.at(first, config(line))
+    base = AdapterBase.at(first, config(line))
     layout = adapter_files.layout(line, adapter_files.usual_layout(base))
     print(escape_line(f"{second} − {base.path} → {target}"))
     with store_beside(target) as store:
@@ -57,19 +57,19 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _open_tuned(path: Path, base: BaseModel, store: Path) -> Mapping[str, TensorReader]:
+def _open_tuned(path: Path, base: AdapterBase, store: Path) -> Mapping[str, TensorReader]:
     """Readers of the tensors of the second model, complete or partial."""
     if base.is_stable:
         first = merge.open_base(base.path, config=base.settings.config, store=store)
         return merge.open_other(path, first, store=store).components
-    other = BaseModel.at(path, base.settings.config)
+    other = AdapterBase.at(path, base.settings.config)
     if other.family is not base.family or other.names.shapes != base.names.shapes:
         raise WeightsError(f"{path}: is a model of another family or size than {base.path}", code="E1452")
     return other.weights(store)
 
 
 def _extract(
-    base: BaseModel, before: Mapping[str, TensorReader], after: Mapping[str, TensorReader], rule: RankRule
+    base: AdapterBase, before: Mapping[str, TensorReader], after: Mapping[str, TensorReader], rule: RankRule
 ) -> tuple[Adapter, list[Remainder]]:
     modules: dict[LayerName, AdapterModule] = {}
     rows: list[Remainder] = []
@@ -100,7 +100,7 @@ def _round_alike(first: Tensor, second: Tensor) -> Pair:
 
 
 def _other_differences(
-    base: BaseModel, before: Mapping[str, TensorReader], after: Mapping[str, TensorReader]
+    base: AdapterBase, before: Mapping[str, TensorReader], after: Mapping[str, TensorReader]
 ) -> Iterator[str]:
     """Lines that report differences in tensors other than layers."""
     layers = {(layer.component, f"{layer.path}.weight") for layer in base.names.weights}
@@ -119,5 +119,5 @@ def _other_differences(
             )
 
 
-def _parts(base: BaseModel, adapter: Adapter) -> list[str]:
+def _parts(base: AdapterBase, adapter: Adapter) -> list[str]:
     return [part for part, folder in base.family.spec.folders.items() if folder in adapter.components]

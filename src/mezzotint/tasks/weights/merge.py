@@ -176,7 +176,7 @@ def _merge_adapters_into_model(args: MergeArgs, adapters: Sequence[bool], store:
             "leave out other sources, --weights and --report",
             code="E1452",
         )
-    base = adapter_files.BaseModel.at(args.sources[0], args.config)
+    base = adapter_files.AdapterBase.at(args.sources[0], args.config)
     model_files = base.family.files.of(base.settings)
     rest = list(zip(args.sources, args.strengths, strict=True))[1:]
     applied = [(base.read(path, store), 1.0 if strength is None else strength) for path, strength in rest]

@@ -36,11 +36,11 @@ def run(arguments: Sequence[str]) -> int:
             print(f"  {note}")
         modules: dict[LayerName, AdapterModule] = {}
         rows: list[Remainder] = []
-        dora = [layer for layer, module in adapter.modules.items() if module.is_dora]
+        dora = [layer for layer, module in adapter.modules.items() if module.needs_weight]
         weights = base.weights(store) if dora else {}
         layers = sorted(adapter.modules, key=lambda layer: layer.component)
         for component, portion in adapter_files.portions(layers, base.names):
-            names = [f"{layer.path}.weight" for layer in portion if adapter.modules[layer].is_dora]
+            names = [f"{layer.path}.weight" for layer in portion if adapter.modules[layer].needs_weight]
             base_weights = weights[component].read(names) if names else {}
             part = Adapter({layer: adapter.modules[layer] for layer in portion})
             of_base = {

@@ -27,6 +27,12 @@ TAGS: Mapping[str, str] = {
     "val/train_shadow, val/train_at/T and val/train_shadow_at/T.",
     "val/all": "Mean over the sets that are not trained, with equal weight; only with several sets. With averaged "
     "weights also val/all_shadow.",
+    "drift/GROUP": "How far the trained model is from its base (run.drift): squared difference of their predictions "
+    "relative to the base's, mean over timesteps; 0 is the base. GROUP: trigger, class, unrelated, held_out.",
+    "drift/leak": "drift/class as a share of drift/trigger: 0 leaves the class alone, 1 changes it as much.",
+    "drift/class_at/T": "drift/class at timestep T; of every other group as well.",
+    "drift/class_shadow": "drift/class with the averaged weights; of every other group, and of the leak, as well.",
+    "drift/class_shadow_at/T": "drift/class at timestep T, averaged weights.",
     "lr/GROUP": "Learning rate of a parameter group (denoiser, text_encoder.no_decay, denoiser/mid_block.*, …).",
     "grad/norm": "Norm of the gradient before clipping, over all trained parts.",
     "perf/images_per_s": "Samples per second of the step, on all processes.",

@@ -133,11 +133,21 @@ class PreviewRequests:
 
 
 @dataclass(frozen=True, slots=True)
+class DriftPrompt:
+    """A prompt that is measured (`run.drift`). request: with its text embedding if the text encoder is not loaded.
+    of_base: the same for the base, which does not know learned tokens."""
+
+    request: Request
+    of_base: Request
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """What callbacks are created from. recipe: as plain values. line: the live line. start_step: the step at which the
     run resumes, or 0. is_saving: whether this process is writing a checkpoint in the background. measures: whether
-    samples are held out. held_out: gives them, by the name of their set. previews: gives the prompts. decode: latents
-    to pixels. every_callback: filled when all callbacks have been created."""
+    samples are held out. held_out: gives them, by the name of their set, at most so many of each if a number is given.
+    previews: gives the prompts; drift: those of the meter, by group. decode: latents to pixels. every_callback: filled
+    when all callbacks have been created."""
 
     run: RunSettings
     recipe: Mapping[str, Any]
@@ -150,8 +160,9 @@ class Setup:
     start_step: int
     is_saving: Callable[[], bool]
     measures: bool
-    held_out: Callable[[], Mapping[str, Sequence[Batch]]]
+    held_out: Callable[[int | None], Mapping[str, Sequence[Batch]]]
     previews: Callable[[], PreviewSource]
+    drift: Callable[[], Mapping[str, Sequence[DriftPrompt]]]
     decode: Callable[[Tensor], Tensor]
     every_callback: list[Callback] = field(default_factory=list)
 

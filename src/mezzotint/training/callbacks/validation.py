@@ -11,22 +11,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mezzotint import draws
-from mezzotint.diffusion import learned_variance, pyramid
+from mezzotint.diffusion import learned_variance
 from mezzotint.diffusion.flow import FlowSchedule
-from mezzotint.diffusion.objective import StepDraws
-from mezzotint.families.base import batch_latents, batch_text, condition_latents
+from mezzotint.families.base import condition_latents
 from mezzotint.settings.base import Every
-from mezzotint.stages import Batch, Condition, ConditionImages, StepReport, TextEmbedding
+from mezzotint.stages import Batch, Condition, StepReport
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,
+    NumberSink,
     Weights,
+    encode_once,
+    fixed_draws,
+    latents_of,
     set_eval_mode,
     skip_when_out_of_memory,
+    spread,
+    text_of,
     weights_in_use,
 )
 from mezzotint.training.callbacks._scalars import QUARTILES, BinMeans
@@ -36,9 +39,6 @@ from mezzotint.training.progress import Progress
 
 MIN_MEASUREMENTS = 11
 RECENT = 5
-
-NumberSink = Callable[[int, Mapping[str, float]], None]
-"""Receives measured numbers by tag: (completed steps, numbers)."""
 
 
 @dataclass(eq=False)
@@ -151,34 +151,20 @@ class Validation(Callback):
 
     def _average_losses(self, batches: list[Batch]) -> list[float]:
         """The mean over all samples of a set, for each timestep."""
-        sums = torch.zeros(len(self._timesteps), dtype=torch.float64, device=self.device)
+        family, sums = self.model.family, torch.zeros(len(self._timesteps), dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches):
-            if batch.latents is None:  # encode once: the VAE is not trained; the pixels are freed
-                batches[number] = batch = self._encode(batch)
-            x_0, images = self._latents(batch), condition_latents(self.model.family, batch, self.device)
+            batches[number] = batch = encode_once(self.model, batch, self.device)
+            x_0, images = latents_of(self.model, batch, self.device), condition_latents(family, batch, self.device)
             with self.model.precision.autocast(self.device):
-                condition = replace(self.model.family.condition(self._text(batch), batch), images=images)
+                condition = replace(family.condition(text_of(family, batch, self.device), batch), images=images)
                 for index, timestep in enumerate(self._timesteps):
                     sums[index] += self._errors(x_0, condition, batch, timestep).double().sum()
         count = sum(batch.size for batch in batches)
         return [float(total) / count for total in sums.tolist()]
 
-    def _encode(self, batch: Batch) -> Batch:
-        """The batch with latents of its images and condition images, on the CPU, and no pixels."""
-        images = condition_latents(self.model.family, batch, self.device)
-        is_kept = torch.ones(batch.size, dtype=torch.bool)
-        conditions = {name: ConditionImages(None, image.to("cpu"), is_kept) for name, image in images.items()}
-        return replace(
-            batch, pixels=None, moments=None, latents=self._latents(batch).to("cpu"), joined_images=None,
-            conditions=conditions, region=None,
-        )  # fmt: skip
-
-    def _latents(self, batch: Batch) -> Tensor:
-        return batch_latents(self.model.family, batch, self.device, self.model.objective.settings.posterior)
-
     def _errors(self, x_0: Tensor, condition: Condition, batch: Batch, timestep: int) -> Tensor:
         """Mean squared error of each sample, (B,) float32."""
-        drawn = self._draws(batch.keys, timestep)
+        drawn = fixed_draws(self.seed, batch.keys, timestep, self.device)
         repeated = torch.full((batch.size,), timestep, dtype=torch.int64, device=self.device)
         noised = self.model.objective.noise_at(x_0, drawn, repeated)
         # a learned variance is not measured
@@ -186,35 +172,6 @@ class Validation(Callback):
         with torch.autocast(self.device.type, enabled=False):
             squares = (predicted.float() - self.model.objective.target(noised)).square()
             return learned_variance.mean(squares, self.model.loss_mask.weights(batch.mask, x_0))
-
-    def _draws(self, keys: Sequence[str], timestep: int) -> StepDraws:
-        addresses = [
-            np.array([draws.key(self.seed, purpose, key, timestep) for key in keys], dtype=np.uint64)
-            for purpose in ("validation", "validation-offset", "validation-pyramid")
-        ]
-        levels = [draws.key(self.seed, "validation-pyramid-size", timestep, level) for level in range(pyramid.LEVELS)]
-        on_device = [torch.from_numpy(a.view(np.int64)).to(self.device) for a in addresses]
-        return StepDraws(
-            noise=on_device[0],
-            offset=on_device[1],
-            timestep=addresses[0],
-            pyramid=on_device[2],
-            shrinking=pyramid.ratios([draws.uniform(level) for level in levels]),
-            offset_share=draws.uniform(draws.key(self.seed, "validation-offset-strength", timestep)),
-        )
-
-    def _text(self, batch: Batch) -> TextEmbedding:
-        if batch.text is None:
-            return batch_text(self.model.family, batch)
-        return batch.text.to(self.device)
-
-
-def spread(count: int, num_timesteps: int, span: tuple[float, float] = (0.0, 1.0)) -> tuple[int, ...]:
-    """The centres of `count` equal parts of [0, num_timesteps), or every timestep if there are no more than `count`.
-    span: start and end of the part of the schedule to measure, as fractions."""
-    low, high = (round(end * num_timesteps) for end in span)
-    count = min(count, high - low)
-    return tuple(low + (2 * index + 1) * (high - low) // (2 * count) for index in range(count))
 
 
 class OverfitWarning:
@@ -264,7 +221,7 @@ def create_callbacks(setup: Setup) -> Iterator[Callback]:
     """Enabled by `run.validation.every` if there are held-out samples."""
     if setup.measures:
         yield Validation(
-            setup.held_out() if setup.computes else {},
+            setup.held_out(None) if setup.computes else {},
             every=setup.run.validation.every,
             timesteps=setup.run.validation.timesteps,
             seed=setup.run.seed,

@@ -6,7 +6,9 @@ import importlib
 import inspect
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from functools import cached_property
+from io import StringIO
 from itertools import accumulate
 from typing import Any
 
@@ -15,6 +17,7 @@ from torch import Tensor
 from torch.autograd.profiler import profile
 
 from mezzotint.errors import RecipeError
+from mezzotint.settings.optimizers.library import facts_of
 from mezzotint.training.optimizers.base import OptimizerStep, StepInputs
 
 
@@ -26,6 +29,8 @@ class TorchStep(OptimizerStep):
     that changed since the start are part of the state: `opt.group.KEY/PART/PARAMETER` with the group's first parameter.
     Such a group is updated as a whole; the classes of torch and bitsandbytes store no such numbers and update each
     tensor separately.
+
+    A class with `train()` and `eval()` is in training mode here; `evaluation_weights` calls its `eval()` on copies.
     """
 
     reads_on_host = True
@@ -40,6 +45,7 @@ class TorchStep(OptimizerStep):
         self._waiting_groups: dict[str, dict[str, Any]] = {}
         self.is_by_tensor = kind.__module__.split(".")[0] in ("torch", "bitsandbytes") and kind is not torch.optim.LBFGS
         self._decays = "weight_decay" in inspect.signature(kind).parameters
+        self.has_evaluation_weights = all(callable(getattr(kind, name, None)) for name in ("train", "eval"))
 
     def step(self, inputs: StepInputs) -> None:
         if bool(inputs.found_inf):
@@ -81,7 +87,7 @@ class TorchStep(OptimizerStep):
         if names not in self._optimizers:
             # passed even if it is 0: a class may have another default
             decay = {"weight_decay": inputs.weight_decay} if inputs.weight_decay or self._decays else {}
-            optimizer = self.kind(inputs.masters, **self.options | {"lr": inputs.lr} | decay)
+            optimizer = self._create(inputs.masters, inputs.lr, decay)
             group = optimizer.param_groups[0]
             self._started[names] = dict(group)
             for name, master in zip(names, inputs.masters, strict=True):
@@ -90,6 +96,41 @@ class TorchStep(OptimizerStep):
                 group.update(self._waiting_groups.pop(name, {}))
             self._optimizers[names] = optimizer
         return self._optimizers[names]
+
+    def _create(self, masters: Sequence[Tensor], lr: float, decay: dict[str, float]) -> torch.optim.Optimizer:
+        """The class over these masters, in training mode. A warm-up may start at 0, which some classes refuse."""
+        optimizer = self.kind(masters, **self.options | {"lr": lr or 1.0} | decay)
+        if self.has_evaluation_weights:
+            optimizer.train()  # type: ignore[attr-defined]
+        return optimizer
+
+    def evaluation_weights(self, masters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if not self.has_evaluation_weights:
+            return masters
+        states, optimizer = self._states(), self._evaluator
+        weights = {name: master.detach().clone() for name, master in masters.items()}
+        for name, weight in weights.items():
+            optimizer.state.clear()
+            optimizer.param_groups[0]["params"] = [weight]
+            optimizer.train()  # type: ignore[attr-defined]
+            state = {key: v.clone() if isinstance(v, Tensor) else v for key, v in states.get(name, {}).items()}
+            optimizer.state[weight] = state
+            optimizer.eval()  # type: ignore[attr-defined]
+        return {name: weight.float() for name, weight in weights.items()}
+
+    @cached_property
+    def _evaluator(self) -> torch.optim.Optimizer:
+        """Another instance, which gets copies only."""
+        with redirect_stdout(StringIO()):
+            return self._create([torch.zeros(1)], 1.0, {})
+
+    def _states(self) -> dict[str, dict[str, Any]]:
+        """The state of each parameter that has one."""
+        return {
+            name: optimizer.state[master]
+            for names, optimizer in self._optimizers.items()
+            for name, master in zip(names, optimizer.param_groups[0]["params"], strict=True)
+        } | self._waiting
 
     def _changed_group_settings(self) -> dict[str, dict[str, Any]]:
         """Numeric settings of parameter groups that the optimizer changed, by the name of a group's first parameter."""
@@ -105,12 +146,7 @@ class TorchStep(OptimizerStep):
         return changed
 
     def tensors(self) -> dict[str, Tensor]:
-        of_parameters = {
-            name: optimizer.state[master]
-            for names, optimizer in self._optimizers.items()
-            for name, master in zip(names, optimizer.param_groups[0]["params"], strict=True)
-        } | self._waiting
-        states = [("opt", *item) for item in of_parameters.items()]
+        states = [("opt", *item) for item in self._states().items()]
         states += [("opt.group", *item) for item in self._changed_group_settings().items()]
         return {
             f"{head}.{_tag(key, value)}/{name}": _as_tensor(value)
@@ -130,13 +166,14 @@ class TorchStep(OptimizerStep):
             waiting = self._waiting_groups if key.startswith("group.") else self._waiting
             key = key.removeprefix("group.")
             home = "cpu" if key == "step" else masters[name].device
-            value = _NUMBERS[number](tensor.item()) if number else tensor.to(home, copy=True)
+            value = _NUMBERS[number](tensor.tolist()) if number else tensor.to(home, copy=True)
             waiting.setdefault(name, {})[key] = value
 
     def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
         if self.kind.__module__.startswith("bitsandbytes"):
-            # two moments of a byte, and a float32 scale for each block of 256 (its kernels run only on a GPU)
-            return sum(2 * master.numel() + 2 * 4 * -(-master.numel() // 256) for master in masters.values())
+            # moments of a byte, and a float32 scale for each block of 256 (its kernels run only on a GPU)
+            moments = facts_of(f"bitsandbytes.optim.{self.kind.__name__}").quantized or 2
+            return sum(moments * (master.numel() + 4 * -(-master.numel() // 256)) for master in masters.values())
         of_kind: dict[tuple[torch.Size, torch.dtype], int] = {}
         kinds = [(master.shape, master.dtype) for master in masters.values()]
         for kind in dict.fromkeys(kinds):
@@ -144,10 +181,11 @@ class TorchStep(OptimizerStep):
         return sum(of_kind[kind] for kind in kinds)
 
     def _bytes_after_a_step(self, shape: torch.Size, dtype: torch.dtype) -> int:
-        """The bytes that a library stores, measured by one step on zeros on the CPU."""
+        """The bytes that a library stores, measured by one step on the CPU."""
         trial = TorchStep(self.kind, self.options)
-        zeros, unit_scale = [torch.zeros(shape, dtype=dtype) for _ in range(2)], torch.ones(())
-        trial.step(StepInputs(["x/x"], zeros[:1], zeros[1:], 0.0, 0.0, scale=unit_scale, found_inf=0 * unit_scale))
+        ones, unit_scale = [torch.ones(shape, dtype=dtype) for _ in range(2)], torch.ones(())
+        with redirect_stdout(StringIO()):
+            trial.step(StepInputs(["x/x"], ones[:1], ones[1:], 0.0, 0.0, scale=unit_scale, found_inf=0 * unit_scale))
         states = (tensor for name, tensor in trial.tensors().items() if not name.startswith("opt.group."))
         return sum(tensor.numel() * tensor.element_size() for tensor in states)
 
@@ -166,7 +204,7 @@ def _peak_of_a_step(optimizer: TorchStep, side: int, count: int) -> int:
             scale=unit_scale,
             found_inf=0 * unit_scale,
         )
-        with profile(enabled=is_measured, profile_memory=True) as recorded:
+        with redirect_stdout(StringIO()), profile(enabled=is_measured, profile_memory=True) as recorded:
             optimizer.step(inputs)
     events = sorted(
         (event for event in recorded.kineto_results.events() if event.name() == "[memory]"),
@@ -175,18 +213,19 @@ def _peak_of_a_step(optimizer: TorchStep, side: int, count: int) -> int:
     return max(accumulate(event.nbytes() for event in events), default=0)
 
 
-def _as_tensor(value: Tensor | float) -> Tensor:
+def _as_tensor(value: Tensor | float | tuple[int, ...]) -> Tensor:
     if isinstance(value, Tensor):
         return value
-    return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
+    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
 
 
 def _tag(key: str, value: Any) -> str:
-    assert isinstance(value, (Tensor, int, float)), (key, value)
+    assert isinstance(value, (Tensor, int, float, tuple)), (key, value)
     return key if isinstance(value, Tensor) else f"{key}#{type(value).__name__}"
 
 
-_NUMBERS: Mapping[str, type] = {"int": int, "float": float, "bool": bool}
+_NUMBERS: Mapping[str, type] = {"int": int, "float": float, "bool": bool, "tuple": tuple}
+"""Types of what a library stores besides tensors; a tuple is of integers, such as axes."""
 
 
 def require_stepping(kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:

@@ -52,12 +52,14 @@ class OptimizerStep(ABC):
     """The interface that `Update` uses: an optimizer's step, and its state by parameter name.
 
     is_by_tensor: each tensor is updated independently, so updating a group in chunks is bitwise identical.
-    reads_on_host: `step` reads found_inf on the host. state: by its name in checkpoints (`opt.STATE/…`) and then by
-    parameter, tensors of the parameter's shape.
+    reads_on_host: `step` reads found_inf on the host. has_evaluation_weights: gradients are taken at the masters, and
+    other weights are evaluated and exported. state: by its name in checkpoints (`opt.STATE/…`) and then by parameter,
+    tensors of the parameter's shape.
     """
 
     is_by_tensor: bool = True
     reads_on_host: bool = False
+    has_evaluation_weights: bool = False
 
     def __init__(self, **state: dict[str, Tensor]) -> None:
         self.state = state
@@ -65,6 +67,14 @@ class OptimizerStep(ABC):
     def working_bytes(self, sizes: Sequence[int]) -> int:
         """Peak of bytes of intermediate results of `step`. sizes: numbers of elements of the tensors passed at once."""
         return 0
+
+    def begin_step(self, lr: float, found_inf: Tensor) -> None:  # noqa: B027 (most have nothing to do)
+        """Called once per step, before its groups. lr: the highest rate of a group. found_inf: as in `StepInputs`."""
+
+    def evaluation_weights(self, masters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The weights to evaluate and export, float32: the masters, or with `has_evaluation_weights` new tensors.
+        Changes neither masters nor state."""
+        return masters
 
     @abstractmethod
     def step(self, inputs: StepInputs) -> None:

@@ -6,7 +6,7 @@
 | their forward and backward | float32 | by `run.half_precision`: see `mixed.py` |
 | frozen text encoders, the base of an adapter | float32 | the half type, float32, another (`run.frozen_dtype`) |
 | their matrices | as the rest | as the rest, or quantized to 8 or 4 bits |
-| VAE | float32 | as frozen parts, or by `run.vae_dtype` |
+| VAE, image encoder | float32 | as frozen parts, or by `run.vae_dtype` |
 | noise, coefficients, loss, gradient norms, moments, average | float32 | float32 |
 """
 
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mezzotint.settings.families.base import MEDIA_PARTS
 from mezzotint.settings.sections.run import GradientSums, LowBit, RunSettings, ScalerSettings
 from mezzotint.weights.low_bit import WeightForm, fp32_tensors, keeps_in_fp32
 
@@ -29,7 +30,7 @@ DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat
 @dataclass(frozen=True, slots=True)
 class Precision:
     """compute: dtype of the networks' computation. weights: of trained weights in the forward pass. frozen: of frozen
-    parts. vae: of the VAE."""
+    parts. vae: of the VAE and the image encoder."""
 
     compute: torch.dtype
     weights: torch.dtype
@@ -40,7 +41,7 @@ class Precision:
     has_no_masters: bool = False
     """Whether there are no float32 masters, only the weights of the forward pass."""
     low_bit: LowBit | None = None
-    """Quantization of the matrices of frozen parts except the VAE; None for `frozen`."""
+    """Quantization of the matrices of frozen parts except those that encode pixels; None for `frozen`."""
     keeps_fp32: bool = False
     """Whether denoisers keep those modules in float32 that their library keeps in fp32."""
 
@@ -64,11 +65,11 @@ class Precision:
 
     def of_frozen(self, part: str) -> torch.dtype:
         """The dtype of a frozen part."""
-        return self.vae if part == "vae" else self.frozen
+        return self.vae if part in MEDIA_PARTS else self.frozen
 
     def form_of(self, part: str) -> WeightForm:
         """The form of the weights of a frozen part."""
-        dtype, low_bit = self.of_frozen(part), None if part == "vae" else self.low_bit
+        dtype, low_bit = self.of_frozen(part), None if part in MEDIA_PARTS else self.low_bit
         return WeightForm(
             dtype, low_bit, keeps_fp32=self.keeps_fp32 and (dtype != torch.float32 or low_bit is not None)
         )

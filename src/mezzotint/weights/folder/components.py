@@ -41,14 +41,17 @@ _MOST, _MOST_LAYERS = 100_000_000, 1000
 """Upper bounds of a configuration's numbers, and of those that count layers; the largest in practice is a vocabulary
 of 256,000."""
 _OF_LAYERS = re.compile(r"layers|num_res_blocks|num_blocks")
-_PREFIX = "text_model."
+PREFIXES = {"clip_text": "text_model.", "clip_vision": "vision_model."}
+"""The level of tensor names that transformers 5 drops, and files have."""
+_PROJECTION = "visual_projection.weight"
+"""What files of CLIP's image encoder may have besides it."""
 _LANGUAGE_MODEL = "model.language_model."
 _HEAD = re.compile(r"^lm_head\.")
 _NO_ENCODER = re.compile(r"(^|\.)(lm_head|visual|vision_tower|multi_modal_projector)\.")
 _ENCODER = re.compile(r"^(model\.)?(language_model\.)?(model\.)?")
-_TEXT = ("clip_text", "clip_text_projected")
+_CLIP = ("clip_text", "clip_text_projected", "clip_vision")
 _T5 = ("t5_text", "umt5_text")
-_SEEMS = dict.fromkeys(_TEXT, "a standalone text encoder") | {"vae": "a standalone autoencoder (VAE)"}
+_SEEMS = dict.fromkeys(_CLIP, "a standalone text encoder") | {"vae": "a standalone autoencoder (VAE)"}
 """`kinds.describe_tensors` of the networks' files."""
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
 
@@ -74,11 +77,11 @@ def load(
     kind = describe_tensors(stored.header())
     guess = f"the file looks like {kind}" if kind != _SEEMS.get(network) else ""
     stored, rename = (stored_as(network, stored), str) if "." in network else (stored, _file_names(network))
-    state.load_into(module, stored, form, rename=rename, ignorable=("position_ids", *left_out), kind=guess)
-    if network in _TEXT:  # a buffer that is not part of the weights
-        length = int(config.get("max_position_embeddings", 77))
-        inner = getattr(module, "text_model", module)
-        inner.embeddings.position_ids = torch.arange(length).expand((1, -1))  # type: ignore[union-attr]
+    state.load_into(module, stored, form, rename=rename, ignorable=("position_ids", _PROJECTION, *left_out), kind=guess)
+    if network in _CLIP:  # a buffer that is not part of the weights
+        inner = getattr(module, "vision_model" if network == "clip_vision" else "text_model", module)
+        positions = cast(nn.Embedding, inner.embeddings.position_embedding).num_embeddings  # type: ignore[union-attr]
+        inner.embeddings.position_ids = torch.arange(positions).expand((1, -1))  # type: ignore[union-attr]
     assert form.is_deferred or not any(t.is_meta for t in (*module.parameters(), *module.buffers())), network
     return module
 
@@ -143,7 +146,7 @@ def _shapes(network: Network, config: str) -> Mapping[str, tuple[int, ...]]:
 
 def modern_names(network: Network, tensors: Mapping[str, Value]) -> dict[str, Value]:
     """A component's tensors under the names that `write` uses: current ones for attention, with the level `text_model`
-    in a text encoder, without buffers that are not weights."""
+    or `vision_model` in an encoder of CLIP, without buffers that are not weights."""
     rename = _file_names(network)
     return {
         _file_name_of(network, rename(name)): tensor
@@ -153,7 +156,8 @@ def modern_names(network: Network, tensors: Mapping[str, Value]) -> dict[str, Va
 
 
 def _file_name_of(network: Network, name: str) -> str:
-    return name if network != "clip_text" or name.startswith(_PREFIX) else _PREFIX + name
+    prefix = PREFIXES.get(network, "")
+    return name if name.startswith(prefix) else prefix + name
 
 
 def random_network(network: Network, config: Mapping[str, Any], seed: int, part: str, *, where: Path) -> nn.Module:
@@ -174,11 +178,11 @@ def write(
     """Writes a component's folder: config.json and its weights in `dtype` (None: each keeps its own), under the names
     that other readers expect.
 
-    transformers 5 drops the level `text_model` of a CLIP text encoder; older readers need it, so it is added again.
+    transformers 5 drops a level of the names in CLIP's encoders; older readers need it, so it is added again.
     transformers also opens a model in the dtype of its configuration, or else of its file, while diffusers uses float32
-    by default: the configuration of a text encoder names float32, so both agree for any dtype of the file. The language
-    model of a vision-language model is written under its names in that model, without the rest. The configuration
-    contains no path of this machine.
+    by default: the configuration of these encoders names float32, so both agree for any dtype of the file. The
+    language model of a vision-language model is written under its names in that model, without the rest. The
+    configuration contains no path of this machine.
     """
     start = ""
     if "text_config" in config:
@@ -192,7 +196,7 @@ def write(
 def write_config(network: Network, config: Mapping[str, Any], target: Path) -> None:
     """Writes config.json into a component's folder; see `write`."""
     values = {k: v for k, v in config.items() if k != "_name_or_path"}
-    if network in _TEXT:
+    if network in _CLIP:
         values |= {key: "float32" for key in ("torch_dtype", "dtype") if key in values} or {"torch_dtype": "float32"}
     write_json(target / "config.json", values)
 
@@ -203,7 +207,7 @@ def file_name(network: Network) -> str:
 
 
 def _is_of_transformers(network: Network) -> bool:
-    return network in (*_TEXT, *_T5) or network.startswith("transformers.")
+    return network in (*_CLIP, *_T5) or network.startswith("transformers.")
 
 
 def _build_on_meta(network: Network, config: Mapping[str, Any]) -> nn.Module:
@@ -233,6 +237,13 @@ def find_builder(network: Network) -> Callable[[Mapping[str, Any]], nn.Module]:
             is_plain = network == "clip_text"
             kind = modeling_clip.CLIPTextModel if is_plain else modeling_clip.CLIPTextModelWithProjection
             return lambda config: cast(nn.Module, kind(configuration_clip.CLIPTextConfig(**_of_text(_plain(config)))))
+        case "clip_vision":
+            from transformers.models.clip import configuration_clip, modeling_clip
+
+            vision = modeling_clip.CLIPVisionModel
+            return lambda config: cast(
+                nn.Module, vision(configuration_clip.CLIPVisionConfig(**_of_text(_plain(config))))
+            )
         case "t5_text" | "umt5_text":
             return lambda config: t5.construct(config, Path("config.json"), network.removesuffix("_text"))
     assert "." in network, f"{network} is built by its family"
@@ -324,14 +335,14 @@ def _checked_build(build: Callable[[], Built], where: Path) -> Built:
 
 def _file_names(network: Network) -> state.Rename:
     """Returns a function from a file's tensor name to the network's."""
-    if network == "clip_text":
-        return str if _has_prefix() else lambda name: name.removeprefix(_PREFIX)
+    if network in PREFIXES:
+        return str if _has_prefix() else lambda name: name.removeprefix(PREFIXES[network])
     return _modern_attention if network == "vae" else str
 
 
 @cache
 def _has_prefix() -> bool:
-    """Whether text encoders of the installed transformers have the level `text_model`: in its first 5.x releases."""
+    """Whether encoders of the installed transformers have the levels of `PREFIXES`: in its first 5.x releases."""
     small = {
         "hidden_size": 8,
         "intermediate_size": 8,
@@ -343,7 +354,7 @@ def _has_prefix() -> bool:
         "pad_token_id": 1,
     }
     names = state.build_on_meta(partial(find_builder("clip_text"), small)).state_dict()
-    return any(name.startswith(_PREFIX) for name in names)
+    return any(name.startswith(PREFIXES["clip_text"]) for name in names)
 
 
 def _modern_attention(name: str) -> str:

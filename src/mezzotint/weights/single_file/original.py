@@ -7,6 +7,7 @@ writes such a file. For writing, a family only lists names.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -86,6 +87,12 @@ class TensorRows:
         if any(side != 1 for side in self.shape[ndim:]):
             raise ValueError(f"{self.pieces[0][0]} is not a 1×1 convolution")
         return TensorRows(self.shape[:ndim], self.pieces)
+
+    def reshape(self, rows: int, columns: int) -> TensorRows:
+        """A vector as a matrix of so many rows: `reshape(rows, -1)`."""
+        if columns != -1 or math.prod(self.shape) % rows or len(self.pieces) != 1:
+            raise ValueError(f"{self.pieces[0][0]} cannot be reshaped to {rows} rows")
+        return TensorRows((rows, math.prod(self.shape) // rows), self.pieces)
 
     def _between(self, start: int, end: int) -> TensorRows:
         pieces, at = [], 0
@@ -259,16 +266,23 @@ class Written:
 
 
 def plan(
-    network: Network, config: Mapping[str, Any], our_shapes: Mapping[str, Shape], renames: Renames, start: str = ""
+    network: Network,
+    config: Mapping[str, Any],
+    our_shapes: Mapping[str, Shape],
+    renames: Renames,
+    start: str = "",
+    flat: str = "",
 ) -> Written:
     """Plans an original-format checkpoint of a network: names by `renames`, where tensors with the same name are
     concatenated; rows where diffusers' conversion reads them. our_shapes: by our names. start: the prefix of names.
+    flat: a pattern for our tensors that are vectors there.
 
     Raises ValueError and the like where the conversion does not return exactly these tensors.
     """
     groups: dict[str, list[Shape]] = {}
     for name, shape in our_shapes.items():
-        groups.setdefault(start + rename_tensor(name, renames), []).append(shape)
+        theirs = (math.prod(shape),) if flat and re.search(flat, name) else shape
+        groups.setdefault(start + rename_tensor(name, renames), []).append(theirs)
     shapes = {name: (sum(s[0] for s in group), *group[0][1:]) if group[0] else () for name, group in groups.items()}
     rows_by_name = map_rows(network, config, shapes, FilePart(start), our_shapes.keys())
     if {name: rows.shape for name, rows in rows_by_name.items()} != dict(our_shapes):

@@ -23,8 +23,6 @@ from mezzotint.weights.single_file import original
 from mezzotint.weights.single_file.original import FilePart, OriginalPart, TensorRows
 
 _T5 = ("t5_text", "umt5_text")
-_CLIP = "text_model."
-"""The prefix of CLIP's tensor names in most files; some lack it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +158,8 @@ def _open_folder(path: Path, folder: Path, expected: ExpectedPart) -> Standalone
 
 
 def open_encoder(path: Path, encoders: Mapping[str, ExpectedPart], *, model_name: str) -> tuple[str, StandalonePart]:
-    """Opens a standalone text encoder file with transformers' tensor names. Returns which part it is, by the names and
-    shapes of its tensors, and that part. encoders: those of the model, by part.
+    """Opens a standalone text or image encoder file with transformers' tensor names. Returns which part it is, by the
+    names and shapes of its tensors, and that part. encoders: those of the model, by part.
 
     Raises WeightsError E1401, E1402, E1406, E1478 for a file of another network.
     """
@@ -183,7 +181,7 @@ def open_encoder(path: Path, encoders: Mapping[str, ExpectedPart], *, model_name
     if 2 * len(missing[nearest]) < len(encoders[nearest].shapes):
         why = f"{tensor_files.summary(missing[nearest])} of {nearest} are missing or have another shape"
     raise WeightsError(
-        f"model.over: {path} is not one of the text encoders of {model_name} ({', '.join(encoders)}): {why}; leave it "
+        f"model.over: {path} is not one of the encoders of {model_name} ({', '.join(encoders)}): {why}; leave it "
         "out to use those in the model's folder",
         code="E1478",
     )
@@ -195,7 +193,8 @@ def _under_network_names(expected: ExpectedPart, path: Path) -> Stored:
     stored = InFile(path)
     if "." in expected.network:
         return components.stored_as(expected.network, stored)
-    return StoredAs(stored, {name if name in expected.shapes else _CLIP + name: name for name in stored.header()})
+    prefix = components.PREFIXES.get(expected.network, components.PREFIXES["clip_text"])  # which some files lack
+    return StoredAs(stored, {name if name in expected.shapes else prefix + name: name for name in stored.header()})
 
 
 def _require_exists(path: Path, setting: str) -> None:

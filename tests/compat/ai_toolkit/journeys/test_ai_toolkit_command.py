@@ -103,6 +103,7 @@ def test_kontext_is_trained_on_pairs(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("flux", "flux", {**FLUX, "train.dtype": "bf16"}),
         ("chroma", "chroma", {**FLUX, "train.dtype": "bf16"}),
         ("zimage", "z_image", {**FLUX, "train.dtype": "bf16"}),
+        ("krea2", "krea2", {**FLUX, "train.dtype": "bf16"}),
     ],
 )
 def test_adapter_of_each_model_opens_in_diffusers(

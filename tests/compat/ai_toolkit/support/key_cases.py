@@ -18,7 +18,14 @@ FACTOR = {"train.optimizer": "adafactor"}
 FULL = {"network": GONE}
 _IMAGES = ("samples.ctrl_img", "samples.ctrl_img_1", "samples.ctrl_img_2", "samples.ctrl_img_3")
 _CONTROLS = ("datasets.control_path", *(f"datasets.control_path_{number}" for number in (1, 2, 3)))
+_OUTPUT = {
+    "train.diff_output_preservation": True, "train.diff_output_preservation_class": "cat", "trigger_word": "p3r",
+}  # fmt: skip
 BESIDE: dict[str, dict[str, Any]] = {
+    "train.diff_output_preservation": {"train.diff_output_preservation_class": "cat", "trigger_word": "p3r"},
+    "train.diff_output_preservation_multiplier": _OUTPUT,
+    "train.diff_output_preservation_class": _OUTPUT,
+    "train.blank_prompt_preservation_multiplier": {"train.blank_prompt_preservation": True},
     "network.rank": {"network.linear": GONE},
     "network.alpha": {"network.linear_alpha": GONE},
     "network.conv_alpha": {"network.conv": 4},
@@ -32,6 +39,8 @@ BESIDE: dict[str, dict[str, Any]] = {
     "sample.fps": WAN,
     "sample.samples": {"sample.prompts": GONE},
     "train.timestep_type": FLUX,
+    "train.linear_timesteps": FLUX,
+    "train.linear_timesteps2": FLUX,
     "train.text_encoder_lr": {"train.train_text_encoder": True},
     **dict.fromkeys(
         (f"train.optimizer_params.{key}" for key in ("d0", "d_coef", "beta3", "use_bias_correction",
@@ -81,6 +90,15 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "device": ("cpu", {"run.device": "cpu"}),
     "training_seed": (7, {"run.seed": 7}),
     "trigger_word": ("p3r", {"data.captions.trigger": "p3r", "data.captions.template": "{trigger} {caption}"}),
+    "model.assistant_lora_path": ("a.safetensors", {"model.under": [{"path": "a.safetensors"}]}),
+    "train.diff_output_preservation": (
+        True, {"objective.preserve.kind": "output", "objective.preserve.weight": 1.0,
+               "data.captions.class_word": "cat"}),
+    "train.diff_output_preservation_multiplier": (0.5, {"objective.preserve.weight": 0.5}),
+    "train.diff_output_preservation_class": ("dog", {"data.captions.class_word": "dog"}),
+    "train.blank_prompt_preservation": (
+        True, {"objective.preserve.kind": "blank", "objective.preserve.weight": 1.0}),
+    "train.blank_prompt_preservation_multiplier": (0.5, {"objective.preserve.weight": 0.5}),
     "network.type": ("lokr", {"model.adapter.kind": "lokr", "model.adapter.rank": 100_000, "model.adapter.factor": -1,
                               "model.adapter.alpha": GONE}),
     "network.rank": (8, {"model.adapter.rank": 8}),
@@ -127,6 +145,10 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
                        "sample.negative_prompt": "", "sample.guidance": 7.0, "sample.size": [512, 512],
                        "sample.solver": "ddpm"}),
     "train.timestep_type": ("linear", {"objective.flow.density": "uniform", "objective.flow.grid": "table"}),
+    "train.linear_timesteps": (True, {
+        "objective.weighting": "bell", "objective.flow.density": "uniform", "objective.flow.grid": "table"}),
+    "train.linear_timesteps2": (True, {
+        "objective.weighting": "half-bell", "objective.flow.density": "uniform", "objective.flow.grid": "table"}),
     "train.steps": (300, {"run.steps": 300}),
     "train.lr": (1e-4, {"optim.lr": 1e-4}),
     "train.unet_lr": (1e-4, {"optim.lr": 1e-4}),

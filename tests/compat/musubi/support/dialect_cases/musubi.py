@@ -125,6 +125,10 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
     "lr_warmup_steps": (["--lr_warmup_steps=10"], {"optim.schedule.warmup_steps": 10}),
     "lr_scheduler_num_cycles": (["--lr_scheduler_num_cycles=3"], {"optim.schedule.cycles": 3}),
     "lr_scheduler_power": (["--lr_scheduler_power=2"], {"optim.schedule.power": 2.0}),
+    "lr_decay_steps": (["--lr_scheduler=warmup_stable_decay", "--lr_decay_steps=10"],
+                       {"optim.schedule.kind": "cosine", "optim.schedule.cooldown_steps": 10}),
+    "lr_scheduler_timescale": (["--lr_scheduler=inverse_sqrt", "--lr_scheduler_timescale=30"],
+                               {"optim.schedule.kind": "inverse-sqrt", "optim.schedule.timescale_steps": 30}),
     "lr_scheduler_min_lr_ratio": (["--lr_scheduler=cosine_with_min_lr", "--lr_scheduler_min_lr_ratio=0.1"],
                                   {"optim.schedule.kind": "cosine", "optim.schedule.floor": 0.1}),
     "gradient_accumulation_steps": (["--gradient_accumulation_steps=4"], {"optim.accumulation": 4}),
@@ -154,6 +158,7 @@ ACTS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
 ELSEWHERE = {
     "script", "fp8_scaled", "text_encoder", "text_encoder1", "text_encoder2", "task", "model_version", "full_bf16",
     "fused_backward_pass", "dataset_config", "guidance_scale", "edit", "edit_plus",
+    "clip",
 }  # fmt: skip
 """Options of other scripts than that of `BAREST`, or with values of several; test_model.py, test_run.py and
 test_datasets.py have them."""
@@ -181,11 +186,12 @@ LINES = Lines(
         (["--network_module=networks.lora_zimage"], "--network_module", "E1017"),
         (["--network_module=networks.loraa"], "--network_module", "E1018"),
         (["--network_module=lycoris.kohya"], "--network_module", "E1018"),
-        (["--network_args", "rank_dropout=0.1"], "--network_args", "E1018"),
+        (["--network_args", "rank_dropout=1"], "--network_args", "E1017"),
+        (["--network_module=networks.loha", "--network_args", "loraplus_lr_ratio=4"], "--network_args", "E1018"),
         (["--network_args", "factors=1"], "--network_args", "E1016"),
         (["--network_module=networks.lokr", "--network_dropout=0.1"], "--network_dropout", "E1018"),
         (["--network_dim=0"], "--network_dim"), (["--network_alpha=-1"], "--network_alpha"),
-        (["--task=i2v-14B"], "--task", "E1018"), (["--task=t2v-A14B"], "--task", "E1017"),
+        (["--task=flf2v-14B"], "--task", "E1018"), (["--task=t2v-A14B"], "--task", "E1017"),
         (["--model_version=original"], "--model_version", "E1016"),
         (["--timestep_sampling=qinglong_flux"], "--timestep_sampling", "E1018"),
         (["--timestep_sampling=krea2_shift"], "--timestep_sampling", "E1018"),
@@ -194,7 +200,6 @@ LINES = Lines(
         (["--timestep_sampling=shift", "--discrete_flow_shift=3", "--min_timestep=9"], "--min_timestep", "E1018"),
         (["--min_timestep=500", "--max_timestep=400"], "--min_timestep", "E1017"),
         (["--learning_rate=0"], "--learning_rate"), (["--optimizer_type=AdamX"], "--optimizer_type", "E1018"),
-        (["--optimizer_type=prodigyplus.ProdigyPlusScheduleFree"], "--optimizer_type", "E1018"),
         (["--optimizer_type=lion_pytorch.Lion"], "--optimizer_args", "E1017"),
         (["--optimizer_type=torch.optim.NAdam", "--optimizer_args", "eps=x"], "--optimizer_args", "E1017"),
         (["--optimizer_args", "momentum=0.9"], "--optimizer_args", "E1016"),

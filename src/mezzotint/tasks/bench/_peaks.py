@@ -1,22 +1,9 @@
-"""FLOPs of a training step and peak FLOP/s of devices, which give the model FLOP utilisation (MFU).
-
-Counts the matrix products and convolutions of the trained parts' forward and backward passes, with attention as the
-plain formula. Not counted, so that MFU is comparable between settings: recomputation, frozen encoders, the optimizer.
-"""
+"""Peak FLOP/s of devices, which with the FLOPs of a step (`tasks.check.flops`) give the model FLOP utilisation
+(MFU)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-
-import torch
-from torch.utils.flop_counter import FlopCounterMode
-
-from mezzotint.settings.base import with_values
-from mezzotint.settings.recipe import Recipe
-from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import MetaModel, portrait
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +78,6 @@ def peak_flops(device_name: str, precision: str, *, tf32: bool) -> float | None:
                 case _:
                     raise AssertionError(precision)
     return None
-
-
-def flops_of_samples(recipe: Recipe, sizes: Iterable[Size]) -> dict[Size, int]:
-    """FLOPs of one sample's forward and backward pass, by image size. Nothing is computed: the network runs on meta
-    tensors. recipe: located. Raises WeightsError for a model that cannot be built from its configurations."""
-    # the plain formula of attention consists of products that the counter supports, for any kernel used in training
-    plain = {"run.gradient_checkpointing.enabled": False, "run.precision": "fp32", "model.attention": "math"}
-    outline = MetaModel(with_values(recipe, plain), "cpu")
-
-    @cache
-    def count(size: Size) -> int:
-        counter = FlopCounterMode(display=False)
-        with torch.enable_grad():
-            outline.both_passes(size, 1, counter)
-        return int(counter.get_total_flops())
-
-    return {size: count(portrait(size)) for size in sizes}
 
 
 def _contains(name_parts: list[str], part_sequence: list[str]) -> bool:

@@ -1,4 +1,5 @@
-"""Which process holds a run's folder, and which lock it waits for, from /proc; no lock is taken to find out."""
+"""Which process holds a lock of ours, such as that of a run folder, and which lock it waits for, from /proc; no lock is
+taken to find out."""
 
 from __future__ import annotations
 
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Literal
 
 from mezzotint import outside
-from mezzotint.board.reading.tails import to_count
 
 _LOCK = re.compile(r"^(\d+):( ->)? \w+ +\w+ +\w+ (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
 
@@ -27,12 +27,17 @@ class Holder:
     waits_for: str = ""
 
 
-def holder(path: Path) -> Holder:
-    """Who holds a run's lock. The lock itself is never tested: a run that starts at that moment would be refused. A
-    process with the holder's PID that started later is a different one."""
+def holder(run: Path) -> Holder:
+    """Who holds a run's lock. See `holder_of`."""
+    return holder_of(run / "lock")
+
+
+def holder_of(lock: Path) -> Holder:
+    """Who holds a lock file (`run_folder.Lock`). The lock itself is never tested: a process that takes it at that
+    moment would be refused. A process with the holder's PID that started later is a different one."""
     try:
-        who = outside.read_json(path / "lock", limit=4096, within=path)
-        pid, host = to_count(who["pid"]), str(who["host"])
+        who = outside.read_json(lock, limit=4096, within=lock.parent)
+        pid, host = _to_pid(who["pid"]), str(who["host"])
         since = timegm(time.strptime(str(who["since"]), "%Y-%m-%dT%H:%M:%SZ"))
     except (OSError, ValueError, KeyError, TypeError):
         return Holder("nobody")
@@ -41,6 +46,11 @@ def holder(path: Path) -> Holder:
     if host != socket.gethostname():
         return Holder("elsewhere")
     return Holder("here", _describe_wait(pid)) if _start_time(pid) <= since + 2 else Holder("nobody")
+
+
+def _to_pid(value: object) -> int:
+    """A process id from an untrusted file; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31 else 0
 
 
 def _describe_wait(pid: int) -> str:

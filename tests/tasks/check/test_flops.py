@@ -1,4 +1,4 @@
-"""FLOPs of a step, and peak FLOPS of devices."""
+"""FLOPs of a step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.shapes import Size
-from mezzotint.tasks.bench._flops import PEAKS, flops_of_samples, peak_flops
+from mezzotint.tasks.check.flops import flops_and_recomputed, flops_of_samples
 
 
 @pytest.fixture
@@ -43,6 +43,9 @@ def test_flops_scale_with_size_and_exclude_frozen_parts_and_recompute(shallow: P
     products = 2 * 77 * (4 * 32 * 32 + 2 * 32 * 64)
     attention = 2 * 2 * 77 * 77 * 32
     assert more >= 2 * 3 * (products + attention) * 0.95, "recompute, which only the first has, is not counted"
+    without, again = flops_and_recomputed(recipe, Size(32, 32))
+    assert without == flops[Size(32, 32)]
+    assert 0 < again <= without / 3, "at most a forward pass"
 
 
 @pytest.mark.slow
@@ -58,20 +61,3 @@ def test_flops_of_full_size_models_match_published_counts(name: str, side: int, 
     recipe = resolve_paths(read_text("schema: 1", overrides=[f"model.path={name}", "model.weights=random"]))
     flops = flops_of_samples(recipe, [Size(side, side)])[Size(side, side)]
     assert flops / 1e12 == pytest.approx(teraflops, rel=1e-3)
-
-
-def test_peak_flops_are_found_by_device_name() -> None:
-    for name, precision, tf32, teraflops in (
-        ("NVIDIA H200", "bf16", False, 989.4), ("NVIDIA H100 80GB HBM3", "fp16", False, 989.4),
-        ("NVIDIA H100 PCIe", "bf16", False, 756.5), ("NVIDIA A100-SXM4-80GB", "bf16", False, 312.0),
-        ("NVIDIA A100-SXM4-80GB", "fp32", True, 156.0), ("NVIDIA A100-SXM4-80GB", "fp32", False, 19.5),
-        ("Tesla V100-SXM2-16GB", "fp16", False, 125.0), ("Tesla V100-PCIE-32GB", "fp16", False, 112.0),
-        ("Tesla V100S-PCIE-32GB", "fp32", False, 16.4), ("NVIDIA B200", "fp32", True, 1100.0),
-        ("NVIDIA A10G", "fp32", False, 31.52), ("NVIDIA GeForce RTX 4090", "bf16", False, 165.2),
-        ("NVIDIA L4", "bf16", False, 121.0), ("NVIDIA L40S", "bf16", False, 362.05), ("Tesla T4", "fp32", True, 8.1),
-    ):  # fmt: skip
-        assert peak_flops(name, precision, tf32=tf32) == pytest.approx(teraflops * 1e12), name
-    unknown = ("AMD Something", "Tesla T4", "NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce RTX 4090 Laptop GPU",
-               "NVIDIA GeForce RTX 4080 SUPER", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 5090 D")  # fmt: skip
-    assert [name for name in unknown if peak_flops(name, "bf16", tf32=False)] == []
-    assert all(p.half >= (p.tf32 or p.fp32) >= p.fp32 > 0 for p in PEAKS)
