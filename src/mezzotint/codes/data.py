@@ -63,7 +63,10 @@ CODES: dict[str, str] = {
     "E1262": "An edit cannot be undone or redone, because its files changed since.",
     "E1263": "The journal of edits, .mezzotint/edits in the data folder, is not valid.",
     "E1264": "A mezzotint.jsonl beside images is not valid.\n"
-    "Each line is one object: file, the name of an image in the same folder, and exclude.",
+    "Each line is one object: file, the name of an image in the same folder; exclude, true or false; crop, [left, top, "
+    "right, bottom] as shares of the image; rotate, 0, 90, 180 or 270 degrees clockwise; review, true or false. Crop "
+    "and rotation are for images, not for clips.",
+    "E1265": "An edit of captions was interrupted, and the folder cannot be written to finish it.",
     "E1280": "A tar shard (data.format=webdataset) cannot be read to its end.\n"
     "It is empty, compressed, damaged or was truncated by a download. Samples are read by their position in the "
     "shard, so nothing after the damage can be trusted: download it again, or remove it.",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import pickle
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mezzotint import fault_injection
+from mezzotint import durable, fault_injection
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.editing import operations
 from mezzotint.data.editing.caption_files import digest_of
@@ -334,3 +337,52 @@ def test_unknown_image_in_settings_is_noted(root: Path) -> None:
 
 def test_digest_tells_empty_from_missing() -> None:
     assert digest_of({"a": None}) != digest_of({"a": ""})
+
+
+def test_data_of_a_half_written_edit_is_never_read(root: Path) -> None:
+    editor = editor_of(root)
+    run_killed(lambda: editor.apply(KEYS, operations.append(", fox")), "edit.file@2:kill")
+    assert len({path.read_bytes()[-3:] for path in root.rglob("*.txt")}) > 1, "some are changed, others are not"
+    catalogue = open_catalogue(root / "cats")
+    assert [catalogue.captions(row) for row in range(3)] == [(f"image {i}, fox",) for i in range(3)]
+
+
+def test_half_written_edit_that_cannot_be_finished_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = editor_of(root)
+    run_killed(lambda: editor.apply(KEYS, operations.append(", fox")), "edit.file@2:kill")
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), os.fspath(path))
+
+    monkeypatch.setattr(durable, "make_folders", refuse)
+    with pytest.raises(DatasetError, match="was interrupted") as caught:
+        open_catalogue(root)
+    assert caught.value.code == "E1265"
+
+
+def test_settings_and_edits_changed_meanwhile_are_not_overwritten(root: Path) -> None:
+    editor, other = editor_of(root), editor_of(root)
+    shown = editor.settings_digest(KEYS)
+    other.exclude(KEYS[:1])
+    theirs = editor.journal.undoable()
+    before = files_of(root)
+    with pytest.raises(DatasetError) as caught:
+        editor.change_settings(KEYS, lambda one: replace(one, review=True), label="review", shown=shown)
+    assert caught.value.code == "E1261"
+    other.exclude(KEYS[1:2])
+    assert theirs is not None
+    with pytest.raises(DatasetError) as caught:
+        editor.undo(shown=theirs.at)
+    assert caught.value.code == "E1261"
+    other.undo()
+    assert files_of(root) == before
+
+
+def test_index_that_is_in_use_is_kept(root: Path) -> None:
+    in_use = open_catalogue(root)
+    folders = [in_use.folder]
+    for number in range(6):
+        (root / "cats" / "000.txt").write_text(f"edit {number}")
+        folders.append(open_catalogue(root).folder)
+    assert [folder.exists() for folder in folders] == [True, False, False, True, True, True, True]
+    assert pickle.loads(pickle.dumps(in_use)).captions(0) == ("image 0",)

@@ -271,6 +271,8 @@ class LatentCache(EntryFolder[LatentLayout]):
         digest = digests[row] if has_file and digests is not None else catalogue.digest[row]
         kind, numbers = "file" if has_file else "alpha", ",".join(map(str, _numbers_of(placed)))
         text = f"mask {decoding.PREPROCESSING}\0{kind}\0{digest.tobytes().hex()}\0{numbers}"
+        if (region := catalogue.overrides.region_of(row)) is not None:
+            text += f"\0{region.encoded}"
         return hashlib.sha256(text.encode("ascii")).digest()
 
     def read_masks(

@@ -89,6 +89,8 @@ def take_over(files: KnownFiles, old: Mapping[str, NDArray[Any]], max_pixels: in
     nearest = np.searchsorted(old["path_hash"][order], files.path_hash)
     old_row = order[np.minimum(nearest, len(order) - 1)]
     same = (old["path_hash"][old_row] == files.path_hash) & (old["stats"][old_row] == files.stats).all(axis=1)
+    if "region" in old:  # its size and hash are those of a region
+        same &= np.diff(old["region_offsets"])[old_row] == 0
     same &= old["width"][old_row].astype(np.int64) * old["height"][old_row] <= max_pixels
     files.facts["frames"][same] = 1
     for name in set(FACTS.names or ()) & old.keys():  # an index of images only may not have all

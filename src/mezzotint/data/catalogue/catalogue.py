@@ -25,9 +25,11 @@ from mezzotint import draws, durable
 from mezzotint.data.buckets import buckets
 from mezzotint.data.buckets.buckets import Placed
 from mezzotint.data.catalogue import conditions, indexing
+from mezzotint.data.catalogue._held import HeldIndex, remove_unless_held
 from mezzotint.data.catalogue._probing import Progress
 from mezzotint.data.catalogue.conditions import PairedImages
 from mezzotint.data.catalogue.data_report import DataReport, explain_no_samples, readable, report_of
+from mezzotint.data.editing import journal
 from mezzotint.data.files import columns, extracted, remote
 from mezzotint.data.files.columns import DamagedColumns, Texts
 from mezzotint.data.files.listing import is_remote
@@ -59,10 +61,11 @@ _NUMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """A data set. Arrays are read-only memory maps of n rows: width, height (int32, after EXIF rotation), frames
-    (int32, 1 for an image), begin, rate (float64, for a clip the time of its first frame in seconds and its frames per
-    second, 0 for an image), digest ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key,
-    which addresses every random draw of the loader), repeats, weight (float32), conversions (uint16,
+    """A data set. Arrays are read-only memory maps of n rows: width, height (int32, after EXIF rotation, of the
+    region that is used), frames (int32, 1 for an image), begin, rate (float64, for a clip the time of its first frame
+    in seconds and its frames per second, 0 for an image), digest ((n, 32) uint8, SHA-256 of the file, or the
+    `Region.address` of an image with a crop or rotation), key_hash (uint64, `draws.text_key` of the key, which
+    addresses every random draw of the loader), repeats, weight (float32), conversions (uint16,
     `media.Conversion`), root (uint16, index in `roots`; the number after the last is the folder of images extracted
     from other files, next to the index), set (uint16, index in `DataSettings.image_sets`). overrides: settings of
     single samples that replace the recipe's.
@@ -100,10 +103,13 @@ class Catalogue:
     sizes: tuple[Size, ...] = ()
     sets: tuple[ImageSet, ...] = ()
     conditions: Mapping[str, PairedImages] = field(default_factory=dict)
+    _held: HeldIndex | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
-        """Reads an index and checks every byte. Raises `columns.DamagedColumns` or FileNotFoundError."""
+        """Reads an index and checks every byte; no process removes it as long as the catalogue exists. Raises
+        `columns.DamagedColumns` or FileNotFoundError."""
+        held = HeldIndex(folder)
         table, about = columns.read(folder)
         numbers: dict[str, Any] = {name: table[name] for name in _NUMBERS}
         return cls(
@@ -118,6 +124,7 @@ class Catalogue:
             _paths=Texts.in_table(table, "path"),
             _captions=Texts.in_table(table, "caption"),
             _caption_starts=table["caption_starts"],
+            _held=held,
         )
 
     def __len__(self) -> int:
@@ -279,7 +286,10 @@ class Catalogue:
     def verify(self, row: int) -> bool:
         """Whether the file still has the bytes that were indexed; reads it completely. For object storage, local copies
         never have other bytes."""
-        return is_remote(self.path(row)) or decoding.digest_of(self.path(row)) == bytes(self.digest[row])
+        if is_remote(self.path(row)):
+            return True
+        digest, region = decoding.digest_of(self.path(row)), self.overrides.region_of(row)
+        return (digest if digest is None or region is None else region.address(digest)) == bytes(self.digest[row])
 
     def split(
         self, holdout: HoldoutSettings, seed: int, *, at_most: int | None = None
@@ -316,9 +326,26 @@ def build(
     decoding. condition: the name of the condition whose images in the data set are read instead of the samples.
 
     Raises DatasetError: E1201 a missing folder, E1202 nothing usable, E1203 and E1204 missing or contradictory
-    captions, E1205 more than `settings.max_skipped` of the files cannot be used. StorageError if the index cannot be
-    written.
+    captions, E1205 more than `settings.max_skipped` of the files cannot be used, E1265 a half-written edit that cannot
+    be finished. StorageError if the index cannot be written.
     """
+    marks = None
+    while marks != (now := _settle_edits(settings)):  # an edit while the files are read makes a mixture of both
+        marks = now
+        catalogue = _build(settings, folder, workers, progress, condition)
+    return catalogue
+
+
+def _settle_edits(settings: DataSettings) -> list[list[str]]:
+    """What changes with each edit of the folders of a data set, after every edit in them has been finished."""
+    paths = [one.settings.path for one in settings.image_sets()]
+    roots = [path if path.is_dir() else path.parent for path in paths if path is not None and not is_remote(path)]
+    return [journal.settle(root.resolve()) for root in roots]
+
+
+def _build(
+    settings: DataSettings, folder: Path, workers: int | None, progress: Progress | None, condition: str
+) -> Catalogue:
     sources = indexing.sources_of(settings, condition)
     parent = folder.expanduser() / indexing.lineage(sources, settings)
     index = parent / indexing.address(sources, settings)
@@ -445,7 +472,7 @@ def _newest(parent: Path, verify: Literal["on_start", "on_first_use"]) -> dict[s
 def _prune(parent: Path, current: Path) -> None:
     for index in _indexes(parent)[_KEPT_INDEXES:]:
         if index != current:
-            durable.remove_tree(index)
+            remove_unless_held(index)
     _sweep(parent)
 
 

@@ -126,8 +126,12 @@ def _in_set(stem: str) -> str:
 
 
 def _list_unfit(catalogue: Catalogue, images: Catalogue, rows: NDArray[np.int32]) -> Iterator[str]:
-    """Pairs of which one cannot be the other resized: their aspect ratios differ by more than a pixel."""
+    """Pairs of which one cannot be the other resized: their aspect ratios differ by more than a pixel, or
+    their regions."""
     paired = np.flatnonzero(rows >= 0)
+    for row in paired.tolist() if catalogue.overrides.has_regions or images.overrides.has_regions else ():
+        if catalogue.overrides.region_of(row) != images.overrides.region_of(int(rows[row])):
+            yield f"{catalogue.label(row)} and its image differ in crop or rotate (mezzotint.jsonl)"
     width, height = (getattr(catalogue, side)[paired].astype(np.int64) for side in ("width", "height"))
     wide, high = (getattr(images, side)[rows[paired]].astype(np.int64) for side in ("width", "height"))
     largest = np.maximum(np.maximum(width, height), np.maximum(wide, high))

@@ -203,7 +203,9 @@ def make(
         prober=lambda path, most: _probe_within(prober, near.at(path), most, settings.decode_timeout),
         patient=settings.decode_timeout,
     )
-    table, about = _assemble(samples, files, settings, sources, workers)
+    shown = np.stack([files.facts["width"], files.facts["height"]], axis=1)
+    _cut_regions(samples, files, settings)
+    table, about = _assemble(samples, files, settings, sources, workers, shown)
     if settings.verify != "on_start":
         about["verified"] = settings.verify
     unknown: Counter[str] = Counter()
@@ -248,14 +250,32 @@ def _with_image_settings(item: Sample | Skipped | Noted, source: Source) -> Samp
         return item
     settings = source.image_settings.of(os.path.relpath(item.media, source.root))
     if settings.exclude:
-        return Skipped(item.key, f"excluded in {image_settings.FILE}", is_wanted=True)
-    return item
+        return Skipped(item.key, image_settings.EXCLUDED, is_wanted=True)
+    if settings.region is None:
+        return item
+    return replace(item, overrides=(*item.overrides, ("region", settings.region.encoded)))
 
 
 def _notes_of_image_settings(sources: Sequence[Source]) -> Iterator[Noted]:
     for source in sources:
         for name in source.image_settings.list_unused() if source.image_settings else ():
             yield Noted(source.prefix + name, f"named in {image_settings.FILE}, and is no image of this data set")
+
+
+def _cut_regions(samples: _SampleColumns, files: _probing.KnownFiles, settings: DataSettings) -> None:
+    """Gives files with a crop or rotation the size and hash of that region, as if they were other files. Raises
+    DatasetError E1264 for a file that is no image."""
+    for i, region in samples.overrides.regions().items():
+        facts = files.facts[i]
+        if facts["rate"] or format_of(settings.format).is_encoded:
+            raise DatasetError(
+                f"{files.paths[i]}: {image_settings.FILE} gives it a crop or rotation, which only images have; remove "
+                "them from its line",
+                code="E1264",
+            )
+        if facts["is_known"]:
+            facts["width"], facts["height"] = region.size(int(facts["width"]), int(facts["height"]))
+            facts["digest"] = np.frombuffer(region.address(facts["digest"].tobytes()), np.uint8)
 
 
 @dataclass(slots=True)
@@ -303,9 +323,11 @@ class _SampleColumns:
 
 
 def _assemble(
-    samples: _SampleColumns, files: _probing.KnownFiles, settings: DataSettings, sources: Sequence[Source], workers: int
-) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The columns of the usable samples, and the data of the report."""
+    samples: _SampleColumns, files: _probing.KnownFiles, settings: DataSettings, sources: Sequence[Source],
+    workers: int, shown: NDArray[np.int32],
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:  # fmt: skip
+    """The columns of the usable samples, and the data of the report. shown: (n, 2), width and height of the whole
+    images."""
     keys = samples.key.texts()
     of_set = np.frombuffer(samples.set, np.uint16)
     is_small = _is_small(samples, files.facts, settings)
@@ -347,8 +369,7 @@ def _assemble(
         **{name: facts[name][rows] for name in facts.dtype.names or () if name != "is_known"},
     }
     if any(source.masks for source in sources):
-        sizes = np.stack([table["width"], table["height"]], axis=1)
-        table |= _masking.probe_masks(samples.overrides.masks(rows), sizes, settings.max_pixels, workers)
+        table |= _masking.probe_masks(samples.overrides.masks(rows), shown[rows], settings.max_pixels, workers)
     is_empty, is_long = _caption_lengths(
         captions, has_wildcards=any(source.settings.captions.wildcards for source in sources)
     )

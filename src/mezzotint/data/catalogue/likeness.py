@@ -83,11 +83,17 @@ def _hash_of_colour(shades: NDArray[np.uint8]) -> int:
     return colour_hash
 
 
-def image_of(catalogue: Catalogue, row: int, settings: DataSettings, side: int) -> Image.Image:
-    """The full image of a row, or a clip's first frame, at most `side` × `side`. Raises DatasetError."""
+def image_of(
+    catalogue: Catalogue, row: int, settings: DataSettings, side: int, *, is_whole: bool = False
+) -> Image.Image:  # fmt: skip
+    """The image of a row, or a clip's first frame, at most `side` × `side`. is_whole: without the crop and rotation of
+    its `mezzotint.jsonl`. Raises DatasetError."""
     path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
     if int(catalogue.frames[row]) == 1 and not clip_files.is_clip(os.fspath(path)):
-        return decoding.thumbnail(path, side, background=settings.background, max_pixels=settings.max_pixels)
+        region = None if is_whole else catalogue.overrides.region_of(row)
+        return decoding.thumbnail(
+            path, side, background=settings.background, max_pixels=settings.max_pixels, region=region
+        )
     frames: NDArray[np.uint8] = clip_files.decoder().frames(path, [float(catalogue.begin[row])])
     image = Image.fromarray(np.ascontiguousarray(frames[0].transpose(1, 2, 0)))
     image.thumbnail((side, side))

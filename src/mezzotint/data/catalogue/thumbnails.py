@@ -23,14 +23,19 @@ def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes |
     return content
 
 
-def preview_image(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
-    """A large WebP of the full image of a row, which is not stored. None as `thumbnail`."""
-    return _webp(catalogue, row, settings, _LARGE_SIDE, quality=90)
+def preview_image(
+    catalogue: Catalogue, row: int, settings: DataSettings, *, is_whole: bool = False
+) -> bytes | None:  # fmt: skip
+    """A large WebP of the image of a row, which is not stored. is_whole: without its crop and rotation. None as
+    `thumbnail`."""
+    return _webp(catalogue, row, settings, _LARGE_SIDE, quality=90, is_whole=is_whole)
 
 
-def _webp(catalogue: Catalogue, row: int, settings: DataSettings, side: int, *, quality: int) -> bytes | None:
+def _webp(
+    catalogue: Catalogue, row: int, settings: DataSettings, side: int, *, quality: int, is_whole: bool = False
+) -> bytes | None:  # fmt: skip
     try:
-        image = likeness.image_of(catalogue, row, settings, side)
+        image = likeness.image_of(catalogue, row, settings, side, is_whole=is_whole)
     except (MezzotintError, OSError):
         return None
     content = io.BytesIO()

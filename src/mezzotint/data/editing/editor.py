@@ -17,7 +17,7 @@ from mezzotint.data.editing.caption_files import (
     read_content,
     require_inside,
 )
-from mezzotint.data.editing.journal import Journal
+from mezzotint.data.editing.journal import Journal, RecordedEdit
 from mezzotint.data.editing.operations import KEEP, Operation, count_tags
 from mezzotint.data.files import image_settings
 from mezzotint.data.files.image_settings import ImageSettings
@@ -73,24 +73,24 @@ class DataEditor:
         with self.journal.lock():
             edited = self._files().edit(keys, operation)
             if shown is not None and digest_of(edited.before) != shown:
-                raise DatasetError(
-                    f"{self.root}: captions changed since they were shown, in another window or outside of the editor; "
-                    "nothing was written: reload the page and repeat the change",
-                    code="E1261",
-                )
+                raise self._stale()
             return self._commit(f"{operation.label} ({format_count(len(keys), 'image')})", edited.contents, group)
 
     def change_settings(
-        self, keys: Sequence[str], change: Callable[[ImageSettings], ImageSettings], *, label: str, group: str = ""
-    ) -> int:
+        self, keys: Sequence[str], change: Callable[[ImageSettings], ImageSettings], *, label: str,
+        shown: str | None = None, group: str = "",
+    ) -> int:  # fmt: skip
         """Changes the settings of images in the `mezzotint.jsonl` beside them. Returns the number of changed files.
-        Raises DatasetError E1264 for such a file that is not valid."""
+        shown: `settings_digest` of these keys as they were shown; None does not compare. Raises DatasetError E1264 for
+        such a file that is not valid."""
         by_folder: dict[str, list[str]] = {}
         for key in keys:
             require_inside(self.root, _file_of(key))
             folder, _, name = _file_of(key).rpartition("/")
             by_folder.setdefault(folder, []).append(name)
         with self.journal.lock():
+            if shown is not None and self.settings_digest(keys) != shown:
+                raise self._stale()
             contents: Contents = {}
             for folder, names in by_folder.items():
                 file = posixpath.join(folder, image_settings.FILE)
@@ -108,6 +108,10 @@ class DataEditor:
         label = "exclude" if exclude else "include"
         return self.change_settings(keys, lambda one: replace(one, exclude=exclude), label=label, group=group)
 
+    def settings_digest(self, keys: Sequence[str]) -> str:
+        """A hash of the settings of images, to find out whether they are still those that were shown."""
+        return image_settings.digest_of(self.settings_of(keys))
+
     def settings_of(self, keys: Sequence[str]) -> dict[str, ImageSettings]:
         """The settings of images."""
         below = image_settings.read_below(self.root, map(_file_of, keys))
@@ -123,20 +127,32 @@ class DataEditor:
             contents: Contents = {} if before == png else {name: (before, png)}
             return self._commit(f"mask of {key}", contents, group)
 
-    def undo(self, *, group: str = "") -> str:
-        """Undoes the last change and returns what it was; "" if there is none. group: only a change of this group.
-        Raises DatasetError E1262 if a file was changed since by somebody else."""
+    def undo(self, *, shown: float | None = None) -> str:
+        """Undoes the last change and returns what it was; "" if there is none. shown: `RecordedEdit.at` of the change
+        that is expected to be the last. Raises DatasetError E1261 if it is not, E1262 if a file was changed since by
+        somebody else."""
         with self.journal.lock():
-            last = self.journal.undoable()
-            done = None if last is None or (group and last.group != group) else self.journal.undo()
+            self._require(self.journal.undoable(), shown)
+            done = self.journal.undo()
         return "" if done is None else done.label
 
-    def redo(self, *, group: str = "") -> str:
+    def redo(self, *, shown: float | None = None) -> str:
         """Makes the change that was undone last again, as `undo`."""
         with self.journal.lock():
-            following = self.journal.redoable()
-            done = None if following is None or (group and following.group != group) else self.journal.redo()
+            self._require(self.journal.redoable(), shown)
+            done = self.journal.redo()
         return "" if done is None else done.label
+
+    def _require(self, found: RecordedEdit | None, shown: float | None) -> None:
+        if shown is not None and (found is None or found.at != shown):
+            raise self._stale()
+
+    def _stale(self) -> DatasetError:
+        return DatasetError(
+            f"{self.root}: captions or settings changed since they were shown, in another window or outside of the "
+            "editor; nothing was written: reload the page and repeat the change",
+            code="E1261",
+        )
 
     def _files(self) -> CaptionFiles:
         return caption_files_of(self.root, self.settings)

@@ -33,12 +33,13 @@ from mezzotint.data.files.image_settings import FILE as SETTINGS_FILE
 from mezzotint.data.files.masks import is_named_mask
 from mezzotint.data.formats.shared.sidecars import SIDECARS
 from mezzotint.data.formats.shared.table_files import is_manifest
-from mezzotint.errors import DatasetError
+from mezzotint.errors import DatasetError, StorageError
 from mezzotint.settings.counting import format_names
 
 FOLDER = Path(".mezzotint") / "edits"
 """The journal's folder, below the data folder. Hidden, so no listing of data finds it."""
 
+_STATE = "state.json"
 _VERSION = 1
 _THREADS = 8
 
@@ -141,14 +142,19 @@ class Journal:
     def _edit_at(self, number: int) -> RecordedEdit | None:
         return _edit_of(number, self._read(number)) if number and self._path(number).is_file() else None
 
+    def is_moving(self) -> bool:
+        """Whether a process is changing files, or was killed while it did."""
+        number, to = self._state()
+        return number != to
+
     # --- files ---
 
     def _move(self, number: int, to: int, contents: Mapping[str, bytes | None]) -> None:
-        durable.write_json(self.folder / "state.json", {"version": _VERSION, "applied": number, "moving_to": to})
+        durable.write_json(self.folder / _STATE, {"version": _VERSION, "applied": number, "moving_to": to})
         fault_injection.reach("edit.begin")
         write_all(self.root, contents)
         fault_injection.reach("edit.end")
-        durable.write_json(self.folder / "state.json", {"version": _VERSION, "applied": to, "moving_to": to})
+        durable.write_json(self.folder / _STATE, {"version": _VERSION, "applied": to, "moving_to": to})
 
     def _finish(self) -> None:
         """Finishes the transaction that a killed process was applying or undoing."""
@@ -168,7 +174,7 @@ class Journal:
 
     def _state(self) -> tuple[int, int]:
         """The number of applied transactions, and the number that they are being moved to."""
-        path = self.folder / "state.json"
+        path = self.folder / _STATE
         value = self._parse(path) or {"applied": 0, "moving_to": 0}
         applied, moving_to = value.get("applied"), value.get("moving_to")
         if type(applied) is not int or type(moving_to) is not int or applied < 0 or moving_to < 0:
@@ -210,6 +216,31 @@ class Journal:
     def _later(self, number: int) -> Iterator[Path]:
         while (path := self._path(number := number + 1)).is_file():
             yield path
+
+
+def settle(root: Path) -> list[str]:
+    """Finishes an edit of a folder, or of one that it is in, that a killed process has begun, and waits for one that is
+    being made. Returns texts of which one is another after each edit. Raises as `Journal.lock`, and DatasetError E1265
+    if the edit cannot be finished here."""
+    return [_settle(folder) for folder in (root, *root.parents) if (folder / FOLDER).is_dir()]
+
+
+def _settle(root: Path) -> str:
+    journal = Journal(root)
+    if journal.is_moving():
+        try:
+            with journal.lock():
+                pass
+        except StorageError as error:
+            raise DatasetError(
+                f"{root}: an edit of its captions was interrupted, so some are changed and others are not; finish it "
+                f"by starting once where the folder can be written ({error.message})",
+                code="E1265",
+            ) from error
+    with suppress(OSError):
+        facts = os.stat(journal.folder / _STATE)
+        return f"{facts.st_ino} {facts.st_mtime_ns}"
+    return ""
 
 
 def write_all(root: Path, contents: Mapping[str, bytes | None]) -> None:

@@ -1,9 +1,10 @@
-"""Settings of single images in `mezzotint.jsonl` beside them: whether they are used. The images themselves are never
-changed.
+"""Settings of single images in `mezzotint.jsonl` beside them: whether they are used, and which part. The images
+themselves are never changed.
 
-One JSON object a line, one line an image of the same folder:
+One JSON object a line, one line an image of the same folder; all keys but `file` may be absent:
 
     {"file": "cat.png", "exclude": true}
+    {"file": "fox.png", "crop": [0.1, 0, 0.9, 1], "rotate": 90, "review": true}
 """
 
 from __future__ import annotations
@@ -12,23 +13,31 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from mezzotint import outside
+from mezzotint.data.files.regions import TURNS, WHOLE, Region
 from mezzotint.errors import DatasetError
 
 FILE = "mezzotint.jsonl"
 """Name of the file in each folder of images."""
 
-_KEYS = ("file", "exclude")
+EXCLUDED = f"excluded in {FILE}"
+"""Why an excluded image is left out."""
+
+_KEYS = ("file", "exclude", "crop", "rotate", "review")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSettings:
-    """exclude: the image is not used."""
+    """exclude: the image is not used. region: the part of it that is used, None for the whole image. review: a program
+    has written its caption, and nobody has accepted it yet; it changes nothing in training."""
 
     exclude: bool = False
+    region: Region | None = None
+    review: bool = False
 
 
 PLAIN = ImageSettings()
@@ -36,8 +45,8 @@ PLAIN = ImageSettings()
 
 @dataclass(slots=True)
 class FolderSettings:
-    """The settings of the images below a root. of_names: by name relative to the root. digest: SHA-256 of all files,
-    hexadecimal; "" if there are none. used: names of images that were asked for."""
+    """The settings of the images below a root. of_names: by name relative to the root. digest: a hash of those that
+    change what is trained, hexadecimal; "" if there are none. used: names of images that were asked for."""
 
     root: Path
     of_names: Mapping[str, ImageSettings] = field(default_factory=dict)
@@ -59,14 +68,19 @@ def read_below(root: Path, names: Iterable[str]) -> FolderSettings:
     """The settings in the folders of some files. names: relative to the root. Raises DatasetError E1264."""
     folders = sorted({name.rpartition("/")[0] for name in names} | {""})
     of_names: dict[str, ImageSettings] = {}
-    state = hashlib.sha256()
     for folder in folders:
         path = root / folder / FILE
         if os.path.lexists(path):
             text = _read(path, root)
-            state.update(f"{folder}\0{text}\0".encode("utf-8", "surrogateescape"))
             of_names |= {f"{folder}/{name}" if folder else name: one for name, one in parse(text, path)}
-    return FolderSettings(root, of_names, state.hexdigest() if of_names else "")
+    trained = {name: replace(one, review=False) for name, one in of_names.items()}
+    return FolderSettings(root, of_names, digest_of({name: one for name, one in trained.items() if one != PLAIN}))
+
+
+def digest_of(settings: Mapping[str, ImageSettings]) -> str:
+    """A hash of settings by name; "" for none."""
+    lines = "\n".join(_line_of(name, one) for name, one in sorted(settings.items()))
+    return hashlib.sha256(lines.encode("ascii")).hexdigest() if settings else ""
 
 
 def _read(path: Path, root: Path) -> str:
@@ -100,12 +114,27 @@ def _parse_line(line: str) -> tuple[str, ImageSettings]:
     unknown = [key for key in value if key not in _KEYS]
     if unknown:
         raise ValueError(f"{unknown[0][:80]!a} is not one of {', '.join(_KEYS)}")
-    name, exclude = value.get("file"), value.get("exclude", False)
+    name = value.get("file")
     if not isinstance(name, str) or not name or "/" in name or "\0" in name:
         raise ValueError("file must be the name of an image in the same folder")
-    if not isinstance(exclude, bool):
-        raise ValueError("exclude must be true or false")
-    return name, ImageSettings(exclude)
+    flags = {key: value.get(key, False) for key in ("exclude", "review")}
+    for key, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ValueError(f"{key} must be true or false")
+    return name, ImageSettings(region=parse_region(value), **flags)
+
+
+def parse_region(value: Mapping[str, Any]) -> Region | None:
+    """The region of `{"crop": …, "rotate": …}`; None for the whole image. Raises ValueError."""
+    crop, rotate = value.get("crop", list(WHOLE)), value.get("rotate", 0)
+    is_crop = isinstance(crop, list) and len(crop) == 4 and all(type(edge) in (int, float) for edge in crop)
+    if not is_crop or not (0 <= crop[0] < crop[2] <= 1 and 0 <= crop[1] < crop[3] <= 1):
+        raise ValueError("crop must be [left, top, right, bottom] as shares of the image, from 0 to 1")
+    if type(rotate) is not int or rotate not in TURNS:
+        raise ValueError("rotate must be 0, 90, 180 or 270, degrees clockwise")
+    left, top, right, bottom = map(float, crop)
+    region = Region((left, top, right, bottom), rotate)
+    return None if region == Region() else region
 
 
 def change_text(text: str, path: Path, changes: Mapping[str, ImageSettings]) -> str:
@@ -125,4 +154,11 @@ def change_text(text: str, path: Path, changes: Mapping[str, ImageSettings]) -> 
 
 
 def _line_of(name: str, settings: ImageSettings) -> str:
-    return json.dumps({"file": name, "exclude": settings.exclude})
+    line: dict[str, Any] = {"file": name}
+    if settings.exclude:
+        line["exclude"] = True
+    if settings.region is not None:
+        line |= {"crop": settings.region.crop, "rotate": settings.region.rotate}
+    if settings.review:
+        line["review"] = True
+    return json.dumps(line)

@@ -20,13 +20,26 @@ from numpy.typing import NDArray
 
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder, Texts
+from mezzotint.data.files.regions import Region
 from mezzotint.stages import Sample
 
-NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "start", "embedding", "sizes", "prior", "mask")
+NAMES = (
+    "flip",
+    "caption_dropout",
+    "shuffle_tags",
+    "rating",
+    "tags",
+    "start",
+    "embedding",
+    "sizes",
+    "prior",
+    "mask",
+    "region",
+)
 """Names of `Sample.overrides`, with values: a probability 0 to 1, a probability, "true", a number above 0,
 `tags.Tags.encoded`, the first frame of a clip, a file of text embeddings with its size and time (`Marked`), six numbers
 (original height and width, crop top and left, target height and width, if they differ from those of the placement),
-"true" for a class image, the path of a mask file."""
+"true" for a class image, the path of a mask file, `regions.Region.encoded`."""
 
 _DEFAULTS: Mapping[str, np.number[Any]] = {
     "flip": np.float32(math.nan),
@@ -63,6 +76,7 @@ class SampleOverrides:
     _sizes: Texts
     mask_digest: NDArray[np.uint8] | None = None
     _mask: Texts | None = None
+    _region: Texts | None = None
 
     @classmethod
     def of(cls, table: Mapping[str, NDArray[Any]]) -> Self:
@@ -73,6 +87,8 @@ class SampleOverrides:
         }
         if "mask" in table:
             texts |= {"_mask": Texts.in_table(table, "mask"), "mask_digest": table["mask_digest"]}
+        if "region" in table:
+            texts["_region"] = Texts.in_table(table, "region")
         return cls(**numbers, **texts)
 
     def flip_of(self, row: int) -> float | None:
@@ -107,6 +123,16 @@ class SampleOverrides:
         path = self._mask[row] if self._mask is not None else ""
         return Path(path) if path else None
 
+    @property
+    def has_regions(self) -> bool:
+        """Whether any image has a crop or rotation."""
+        return self._region is not None
+
+    def region_of(self, row: int) -> Region | None:
+        """The part of a row's image that is used, None for the whole image."""
+        text = self._region[row] if self._region is not None else ""
+        return Region.decoded(text) if text else None
+
     def group_name(self, number: int) -> str:
         return self._group_name[number]
 
@@ -119,7 +145,7 @@ def _probability(value: np.float32) -> float | None:
 class OverridesBuilder:
     def __init__(self) -> None:
         self._numbers: dict[str, array[Any]] = {name: array(default.dtype.char) for name, default in _DEFAULTS.items()}
-        self._texts = {name: TextBuilder() for name in (*_TEXTS, "mask")}
+        self._texts = {name: TextBuilder() for name in (*_TEXTS, "mask", "region")}
         self._groups = {"": 0}
 
     def add(self, sample: Sample) -> None:
@@ -149,11 +175,18 @@ class OverridesBuilder:
         table |= groups.texts().columns("group_name")
         for name in _TEXTS:
             table |= columns.select_texts(self._texts[name].texts(), rows).columns(name)
-        return table
+        regions = columns.select_texts(self._texts["region"].texts(), rows)
+        return table | (regions.columns("region") if len(regions.blob) else {})
 
     def masks(self, rows: NDArray[np.int64]) -> Texts:
         """The mask files of rows, empty for none."""
         return columns.select_texts(self._texts["mask"].texts(), rows)
+
+    def regions(self) -> dict[int, Region]:
+        """The regions of samples, by number."""
+        texts = self._texts["region"].texts()
+        numbers = np.flatnonzero(np.diff(texts.offsets)).tolist()
+        return {i: Region.decoded(texts[i]) for i in numbers}
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ def read_image(catalogue: Catalogue, row: int, placed: Placement, settings: Data
         background=settings.background,
         max_pixels=settings.max_pixels,
         scaled=settings.decode == "scaled",
+        region=catalogue.overrides.region_of(row),
     )
     with _still_readable(catalogue, row, settings):
         return timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
@@ -57,7 +58,15 @@ def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataS
     mask_path = catalogue.overrides.mask_of(row)
     with _still_readable(catalogue, row, settings):
         path = mask_path or catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-        decode = partial(decoding.mask, path, placed, is_alpha=mask_path is None, max_pixels=settings.max_pixels)
+        region = catalogue.overrides.region_of(row)
+        decode = partial(
+            decoding.mask,
+            path,
+            placed,
+            is_alpha=mask_path is None,
+            max_pixels=settings.max_pixels,
+            region=region,
+        )
         return timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
 
 
@@ -70,9 +79,11 @@ def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instan
 
     def decode() -> NDArray[np.generic]:
         if not len(times):
-            return each(decoding.whole_image(path, background=settings.background, max_pixels=settings.max_pixels))[
-                None
-            ]
+            region = catalogue.overrides.region_of(row)
+            image = decoding.whole_image(
+                path, background=settings.background, max_pixels=settings.max_pixels, region=region
+            )
+            return each(image)[None]
         shown: NDArray[np.generic] = clip_files.decoder().frames(path, times, each=each, moved=moved)
         return shown
 

@@ -38,6 +38,7 @@ from PIL.ImageFile import ImageFile
 
 from mezzotint.data.files import encoded, tar_members
 from mezzotint.data.files.listing import Unusable
+from mezzotint.data.files.regions import Region
 from mezzotint.data.media import _opencv_resize, colour, untrusted
 from mezzotint.data.media.colour import Conversion
 from mezzotint.errors import DatasetError
@@ -167,14 +168,16 @@ def require_packages(*, resize: str, antialias: bool) -> None:
 
 def decode_image(
     path: Path, placement: Placement, *, resize: str, background: str, max_pixels: int, antialias: bool = True,
-    scaled: bool = False,
+    scaled: bool = False, region: Region | None = None,
 ) -> NDArray[np.uint8]:  # fmt: skip
     """Decodes and places an image, (3, H, W) uint8 in sRGB, see `place_image`. background: #rrggbb behind transparent
     pixels. scaled: whether a JPEG that is much larger than the result is decoded at a half, a quarter or an eighth of
-    its size, from fewer coefficients. Raises DatasetError E1206."""
-    is_scaled = version(scaled=scaled, resize=resize, antialias=antialias) == SCALED
+    its size, from fewer coefficients. region: the part that is placed, None for the whole image. Raises DatasetError
+    E1206."""
+    is_scaled = region is None and version(scaled=scaled, resize=resize, antialias=antialias) == SCALED
     with readable_file(path) as file:
         image, _, box = _decode(file, max_pixels, background, placement.resized if is_scaled else None)
+        image = image if region is None else region.apply(image)
         return place_image(image, placement, resize=resize, antialias=antialias, box=box)
 
 
@@ -194,11 +197,15 @@ def place_image(
     )
 
 
-def mask(path: Path, placement: Placement, *, is_alpha: bool, max_pixels: int) -> NDArray[np.uint8]:
+def mask(
+    path: Path, placement: Placement, *, is_alpha: bool, max_pixels: int, region: Region | None = None
+) -> NDArray[np.uint8]:  # fmt: skip
     """The mask of a placed image, (H, W) uint8: the brightness of a mask file, with transparent pixels black, or with
-    `is_alpha` the opacity of an image. Bilinear, antialiased. Raises DatasetError E1206."""
+    `is_alpha` the opacity of an image. Bilinear, antialiased. region: as in `decode_image`. Raises DatasetError
+    E1206."""
     with readable_file(path) as file:
         image = _opacity(file, max_pixels) if is_alpha else _decode(file, max_pixels, "#000000")[0].convert("L")
+        image = image if region is None else region.apply(image)
         return np.array(_resize_and_crop(image, placement, "bilinear"), dtype=np.uint8)
 
 
@@ -218,25 +225,27 @@ def _resize(image: Image.Image, target: Size, kind: str) -> Image.Image:
     return Image.fromarray(_opencv_resize.resize(np.asarray(image), target, kind.removeprefix("plain ")))
 
 
-def whole_image(path: Path, *, background: str, max_pixels: int) -> NDArray[np.uint8]:
-    """An image as displayed, (H, W, 3) uint8 in sRGB, neither resized nor cropped. Raises DatasetError E1206."""
+def whole_image(path: Path, *, background: str, max_pixels: int, region: Region | None = None) -> NDArray[np.uint8]:
+    """An image as displayed, or its region, (H, W, 3) uint8 in sRGB, not resized. Raises DatasetError E1206."""
     with readable_file(path) as file:
-        return np.asarray(_decode(file, max_pixels, background)[0], dtype=np.uint8)
+        image = _decode(file, max_pixels, background)[0]
+        return np.asarray(image if region is None else region.apply(image), dtype=np.uint8)
 
 
-def thumbnail(path: Path, side: int, *, background: str, max_pixels: int) -> Image.Image:
-    """An image as displayed, in RGB, at most `side` × `side`: for viewing, not for training. A JPEG is decoded at
-    reduced size. Raises DatasetError E1206."""
+def thumbnail(path: Path, side: int, *, background: str, max_pixels: int, region: Region | None = None) -> Image.Image:
+    """An image as displayed, or its region, in RGB, at most `side` × `side`: for viewing, not for training. A
+    whole JPEG is decoded at reduced size. Raises DatasetError E1206."""
     with readable_file(path) as file:
         source = _open_image(file)
         if isinstance(source, JpegImagePlugin.JpegImageFile) and source.width * source.height <= max_pixels:
-            source.draft(None, (2 * side, 2 * side))
+            source.draft(None, (2 * side, 2 * side) if region is None else source.size)
             source.load()  # needed if neither the size nor the colours change below
             orientation = _orientation(source)
             image = colour.to_srgb(source, background)[0]
             image = image.transpose(_ROTATIONS[orientation]) if orientation in _ROTATIONS else image
         else:
             image = _decode(file, max_pixels, background)[0]
+        image = image if region is None else region.apply(image)
         image.thumbnail((side, side), reducing_gap=1.5)
         return image
 
