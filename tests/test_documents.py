@@ -309,6 +309,9 @@ def check_arguments(words: list[str]) -> None:
         case "queue":
             assert not rest or rest[0] in queue.ACTIONS
             read_with(rest[1:] if rest[:1] == ["add"] else [])
+        case "caption":
+            line = parse(words[1:], command.name) if rest else None
+            assert line is None or "--with" in line or "--model" in line
         case "completion":
             assert not rest or rest[0] in ("bash", "zsh", "fish")
         case "verify" | "diff" | "check-adapter":

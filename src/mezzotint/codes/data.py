@@ -67,6 +67,11 @@ CODES: dict[str, str] = {
     "right, bottom] as shares of the image; rotate, 0, 90, 180 or 270 degrees clockwise; review, true or false. Crop "
     "and rotation are for images, not for clips.",
     "E1265": "An edit of captions was interrupted, and the folder cannot be written to finish it.",
+    "E1266": "`mezzotint caption` wrote no caption for some images.\n"
+    "The command or the model failed for them, or gave no text. The same command line again tries only those.",
+    "E1267": "A model cannot write captions.\n"
+    "`mezzotint caption --model` takes the folder of a model that transformers reads as image-text-to-text, with its "
+    "processor and weights as safetensors. Code in the folder is not run.",
     "E1280": "A tar shard (data.format=webdataset) cannot be read to its end.\n"
     "It is empty, compressed, damaged or was truncated by a download. Samples are read by their position in the "
     "shard, so nothing after the damage can be trusted: download it again, or remove it.",

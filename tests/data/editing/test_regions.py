@@ -35,7 +35,7 @@ def paint(folder: Path, lines: Mapping[str, object] | None = None) -> DataSettin
     Image.fromarray(MASK).save(folder / "fox-masklabel.png")
     Image.fromarray(PIXELS[:20]).save(folder / "hen.png")
     if lines:
-        (folder / "mezzotint.jsonl").write_text(json.dumps({"file": "fox.png"} | lines))
+        (folder / "mezzotint.jsonl").write_text(json.dumps({"file": "fox.png", **lines}))
     values = {"path": folder, "captions": {"missing": "empty"}, "mask": {"source": "files"}, "resolution": 64}
     return DataSettings.model_validate(values)
 

@@ -46,9 +46,9 @@ class CaptionFiles(Protocol):
     """The captions of a folder. Keys are names of images below the folder, in tables with `#2` and so on for further
     rows of one image."""
 
-    def edit(self, keys: Sequence[str], operation: Operation) -> Edited:
-        """The captions of images before and after an operation. Raises DatasetError E1260 for a name, a file or a
-        caption that cannot be used."""
+    def edit(self, operations: Mapping[str, Operation]) -> Edited:
+        """The captions of images before and after an operation, by key. Raises DatasetError E1260 for a name, a file or
+        a caption that cannot be used."""
 
 
 def caption_files_of(root: Path, settings: DataSettings) -> CaptionFiles:
@@ -129,9 +129,9 @@ class _Sidecars:
     settings: DataSettings
     _checked: set[Path] = field(default_factory=set)
 
-    def edit(self, keys: Sequence[str], operation: Operation) -> Edited:
+    def edit(self, operations: Mapping[str, Operation]) -> Edited:
         settings, edited = self.settings.captions, Edited()
-        for key in keys:
+        for key, operation in operations.items():
             files, texts = self._texts(key)
             after = [_checked(caption_texts.edit_text(text, operation, settings), key) for text in texts]
             for (name, data), text, new in zip(files, texts, after, strict=True):
@@ -192,13 +192,13 @@ class _Tables:
     _times: dict[str, int] = field(default_factory=dict)
     _seen: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
 
-    def edit(self, keys: Sequence[str], operation: Operation) -> Edited:
-        edited = Edited(before=dict.fromkeys(keys), after=dict.fromkeys(keys))
+    def edit(self, operations: Mapping[str, Operation]) -> Edited:
+        edited = Edited(before=dict.fromkeys(operations), after=dict.fromkeys(operations))
 
         def change(key: str, caption: Any) -> Any:
             if key not in edited.before:
                 return caption
-            after = self._edited(key, caption, operation)
+            after = self._edited(key, caption, operations[key])
             edited.before[key], edited.after[key] = self._shown(caption), self._shown(after)
             return after
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mezzotint.data.editing import operations
 from mezzotint.data.editing.caption_files import (
     CaptionFiles,
     Contents,
@@ -54,7 +55,7 @@ class DataEditor:
 
     def captions(self, keys: Sequence[str]) -> dict[str, str | None]:
         """The captions of images as they are edited; None without one."""
-        return self._files().edit(keys, KEEP).before
+        return self._files().edit(dict.fromkeys(keys, KEEP)).before
 
     def count_tags(self, keys: Sequence[str]) -> Counter[str]:
         """In how many captions each tag occurs."""
@@ -62,7 +63,7 @@ class DataEditor:
 
     def preview(self, keys: Sequence[str], operation: Operation) -> Preview:
         """What an operation would change."""
-        edited = self._files().edit(keys, operation)
+        edited = self._files().edit(dict.fromkeys(keys, operation))
         changed = edited.changed()
         examples = [(key, edited.before[key] or "", edited.after[key] or "") for key in changed[:EXAMPLES]]
         return Preview(len(changed), digest_of(edited.before), tuple(examples))
@@ -71,10 +72,23 @@ class DataEditor:
         """Changes captions and returns the number of changed files. shown: `Preview.digest` of these keys, or
         `digest_of` the captions that were shown; None does not compare."""
         with self.journal.lock():
-            edited = self._files().edit(keys, operation)
+            edited = self._files().edit(dict.fromkeys(keys, operation))
             if shown is not None and digest_of(edited.before) != shown:
                 raise self._stale()
             return self._commit(f"{operation.label} ({format_count(len(keys), 'image')})", edited.contents, group)
+
+    def write_captions(
+        self, texts: Mapping[str, str], *, shown: Mapping[str, str | None], label: str, group: str = ""
+    ) -> list[str]:
+        """Replaces captions by those that a program has written, and marks their images for review. shown: the captions
+        that it started from. Returns the keys whose caption is no longer that one, which are left as they are."""
+        with self.journal.lock():
+            now = self._files().edit(dict.fromkeys(texts, KEEP)).before
+            new = {key: text for key, text in texts.items() if now[key] == shown[key]}
+            edited = self._files().edit({key: operations.set_caption(text) for key, text in new.items()})
+            contents = edited.contents | self._changed_settings(list(new), lambda one: replace(one, review=True))
+            self._commit(f"{label} ({format_count(len(new), 'image')})", contents, group)
+        return [key for key in texts if key not in new]
 
     def change_settings(
         self, keys: Sequence[str], change: Callable[[ImageSettings], ImageSettings], *, label: str,
@@ -83,25 +97,29 @@ class DataEditor:
         """Changes the settings of images in the `mezzotint.jsonl` beside them. Returns the number of changed files.
         shown: `settings_digest` of these keys as they were shown; None does not compare. Raises DatasetError E1264 for
         such a file that is not valid."""
+        with self.journal.lock():
+            if shown is not None and self.settings_digest(keys) != shown:
+                raise self._stale()
+            contents = self._changed_settings(keys, change)
+            return self._commit(f"{label} ({format_count(len(keys), 'image')})", contents, group)
+
+    def _changed_settings(self, keys: Sequence[str], change: Callable[[ImageSettings], ImageSettings]) -> Contents:
         by_folder: dict[str, list[str]] = {}
         for key in keys:
             require_inside(self.root, _file_of(key))
             folder, _, name = _file_of(key).rpartition("/")
             by_folder.setdefault(folder, []).append(name)
-        with self.journal.lock():
-            if shown is not None and self.settings_digest(keys) != shown:
-                raise self._stale()
-            contents: Contents = {}
-            for folder, names in by_folder.items():
-                file = posixpath.join(folder, image_settings.FILE)
-                before = read_content(self.root, file)
-                text = (before or b"").decode("utf-8", "surrogateescape")
-                present = dict(image_settings.parse(text, self.root / file))
-                changes = {name: change(present.get(name, image_settings.PLAIN)) for name in names}
-                after = image_settings.change_text(text, self.root / file, changes).encode("utf-8", "surrogateescape")
-                if after != (before or b""):
-                    contents[file] = before, after or None
-            return self._commit(f"{label} ({format_count(len(keys), 'image')})", contents, group)
+        contents: Contents = {}
+        for folder, names in by_folder.items():
+            file = posixpath.join(folder, image_settings.FILE)
+            before = read_content(self.root, file)
+            text = (before or b"").decode("utf-8", "surrogateescape")
+            present = dict(image_settings.parse(text, self.root / file))
+            changes = {name: change(present.get(name, image_settings.PLAIN)) for name in names}
+            after = image_settings.change_text(text, self.root / file, changes).encode("utf-8", "surrogateescape")
+            if after != (before or b""):
+                contents[file] = before, after or None
+        return contents
 
     def exclude(self, keys: Sequence[str], *, exclude: bool = True, group: str = "") -> int:
         """Excludes images from training, or includes them again."""

@@ -126,6 +126,14 @@ _QUEUE = (
     Option("--json", "of list: one JSON document instead of the text"),
     AS, ALLOW, REPLACE,
 )
+_CAPTION = (
+    Option("--with='COMMAND {image}'", "a command that prints the caption of the image; it is run once for each, "
+           "without a shell"),
+    Option("--model=FOLDER", "a vision-language model on this disk, through transformers"),
+    Option("--prompt=TEXT", "with --model, what it is asked; without it, to describe the image"),
+    Option("--timeout=SECONDS", "with --with, the longest time for an image; 120 without it"),
+    Option("--again", "also images that have a caption; not those whose caption waits for review"),
+)
 _BOARD = (
     Option("--port=N", "port to listen on; a free one without it"),
     Option("--host=ADDRESS", "listen on another address than 127.0.0.1; needs a password"),
@@ -170,6 +178,13 @@ COMMANDS: tuple[Command, ...] = (
         "mezzotint doctor recipe.yaml --json": "the data as this recipe uses them, for programs",
         "mezzotint doctor": "versions, devices, disk, and known incompatibilities",
     }, options=_DOCTOR),
+    Command("caption", "write captions with a command or a model, to be reviewed", "FOLDER [data.…=value …]", {
+        "mezzotint caption photos --with='my-captioner {image}'": "images without a caption; run again, it goes on",
+        "mezzotint caption photos --model=models/qwen-vl --prompt='Describe the photo in one sentence.'":
+            "with a local model",
+        "mezzotint caption photos --with='tagger --top 20 {image}' data.format=metadata --again":
+            "into metadata.jsonl, also where there are captions",
+    }, options=_CAPTION, names=(1, MANY)),
     Command("translate", "print the recipe for the command line of another trainer, or the other way round",
             "--as NAME [--processes=N] -- THE LINE AS IT IS, or RECIPE [key=value …] --to=NAME", {
         f"mezzotint translate --as diffusers-sd -- {_OF_DIFFUSERS}":
