@@ -56,7 +56,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
 def test_samples_are_shown_with_crop_caption_and_problems(board: Board) -> None:
     status, text, _ = board.ask("/data?run=0/runs/run")
     assert status == 200
-    assert text.count('<figure class="sample">') == 6
+    assert text.count('<figure class="sample"') == 6
     assert "6 samples" in text
     assert "broken.png" in text
     assert "caption longer than the text encoder reads: 12 tokens lost" in text
@@ -73,7 +73,7 @@ def test_filters_select_samples(board: Board, query: str, count: int | None) -> 
 
     status, text, _ = board.ask(f"/data?run=0/runs/run&{quote(query, safe='=&+')}")
     assert status == 200
-    shown = text.count('<figure class="sample">')
+    shown = text.count('<figure class="sample"')
     assert shown == count if count is not None else 0 < shown < 6
     if count == 0:
         assert "No sample matches these filters" in text
@@ -185,7 +185,7 @@ def test_page_of_many_samples_reads_only_those_shown(tmp_path: Path, monkeypatch
             rows.clear()
             whole.clear()
             status, text, _ = board.ask(f"/data?run=0/run{query}")
-            assert (status, text.count('<figure class="sample">')) == (200, len(shown)), query
+            assert (status, text.count('<figure class="sample"')) == (200, len(shown)), query
             assert set(rows) == set(shown), query
             assert sorted(set(whole) - {"caption_words"}) == looks, query
         assert decoded == []
@@ -205,7 +205,7 @@ def test_a_million_samples_are_opened_paged_and_searched(tmp_path: Path, monkeyp
             text = board.ask(f"/data?run=0/run{query}")[1]
             took = time.perf_counter() - begun
             print(f"{query or 'first page'}: {took:.2f} s, {len(text) / 1000:.0f} kB")
-            assert text.count('<figure class="sample">') == count, query
+            assert text.count('<figure class="sample"') == count, query
             assert took < 15  # for a busy machine; less than a second each on a quiet one
 
 

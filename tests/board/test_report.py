@@ -128,7 +128,7 @@ def test_report_of_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     Image.new("RGB", (64, 48)).save(folder / "mute.jpg")  # small, and without a caption
     assert main(["report", str(folder), f"--out={tmp_path / 'data.html'}"]) == 0
     text = (tmp_path / "data.html").read_text("utf-8")
-    assert text.count('<figure class="sample">') == 41
+    assert text.count('<figure class="sample"') == 41
     assert "mute.jpg" in text
     assert "broken.png" in text
     assert SCRIPT not in text

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from mezzotint.board import pages
 from mezzotint.board.acting.draw_pages import DrawPages
+from mezzotint.board.acting.edit_pages import EditPages
 from mezzotint.board.acting.queue_pages import QueuePages
 from mezzotint.board.acting.recipe_pages import RecipePages
 from mezzotint.board.answers import JsonAnswer
@@ -24,7 +25,7 @@ from mezzotint.board.pages import Pages
 from mezzotint.board.reading.root_folders import OutsideFolders
 from mezzotint.errors import MezzotintError
 
-_PARTS = ("/api/", "/part/", "/file", "/live", "/thumb", "/sample", "/image")
+_PARTS = ("/api/", "/part/", "/file", "/live", "/thumb", "/sample", "/image", "/mask")
 """Paths that are requested by scripts: an error there is not answered with a page."""
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -33,7 +34,7 @@ _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) -> ASGIApp:
     """The application. any_folder: show the data of runs outside of the page's folders, too."""
     data, recipes, drawing = DataPages(view, any_folder), RecipePages(view), DrawPages(view)
-    queue = QueuePages(view)
+    queue, edits = QueuePages(view), EditPages(data)
     view.at_close.append(drawing.close)
     routes = [
         Route("/", view.runs),
@@ -50,6 +51,14 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/sample", data.image),
         Route("/api/data", data.state),
         Route("/part/histograms", data.histograms),
+        Route("/part/gallery", data.gallery),
+        Route("/part/tags", edits.tags),
+        Route("/part/edits", edits.history),
+        Route("/mask", edits.mask_image),
+        Route("/api/data/image", edits.facts),
+        Route("/api/data/edit", edits.edit, methods=["POST"]),
+        Route("/api/data/mask", edits.mask, methods=["POST"]),
+        Route("/api/data/step", edits.step, methods=["POST"]),
         Route("/part/{part}", view.part),
         Route("/recipe", recipes.recipe),
         Route("/api/recipe", recipes.live, methods=["POST"]),

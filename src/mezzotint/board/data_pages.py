@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
+import numpy as np
+from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from mezzotint.board.acting.edits import DataEdits
 from mezzotint.board.answers import JsonAnswer
 from mezzotint.board.formatting import parse_whole
 from mezzotint.board.pages import Pages, image_answer
@@ -26,6 +33,9 @@ from mezzotint.settings.sections.conditions import in_folders
 from mezzotint.settings.sections.data import DataSettings
 
 ON_A_PAGE = 60
+FILTERS = {"bucket": "bucket", "in": "folder", "problem": "problem", "text": "text"}
+"""Filters: the word in the query, and the argument of `DataSet.rows`."""
+
 _WAIT_SECONDS = 0.25
 """Seconds that a request waits for a data set before it answers with the progress page."""
 
@@ -58,25 +68,59 @@ class DataPages:
         facts |= self._page_values(opening.data, request)
         return self.pages.html("data.html", state="open", **facts)
 
+    def gallery(self, request: Request) -> Response:
+        """The samples of the page."""
+        data = self.wait_for_data(request)
+        return self.pages.html("_gallery.html", query=_query(request), **self._page_values(data, request))
+
     def _page_values(self, data: DataSet, request: Request) -> dict[str, Any]:
         query = request.query_params
-        chosen = {word: query.get(word, "") for word in ("bucket", "in", "problem", "text")}
-        rows = data.rows(
-            bucket=chosen["bucket"], folder=chosen["in"], problem=chosen["problem"], text=chosen["text"].strip()
-        )
+        chosen = {word: query.get(word, "") for word in FILTERS}
+        rows = filtered_rows(data, query)
         epoch, number, page = (parse_whole(query.get(word, "")) for word in ("epoch", "visit", "page"))
         last = max(0, (len(rows) - 1) // ON_A_PAGE)
         page = min(page, last)
         shown_rows = rows[page * ON_A_PAGE : (page + 1) * ON_A_PAGE].tolist()
         histograms = data.histograms()
+        own = urlencode({word: text for word, text in chosen.items() if text} | {"epoch": epoch, "visit": number})
         return {
             "samples": [data.sample(row, epoch=epoch, number=number) for row in shown_rows],
             "count": len(rows), "all": len(data.catalogue), "page": page, "last": last, "epoch": epoch, "visit": number,
             "chosen": chosen, "summary": data.summary(), "histograms": histograms, "folders": data.folders(),
             "buckets": [label for label, _ in histograms[0]["bars"]],
             "roots": [make_printable(str(root)) for root in data.catalogue.roots],
-            "is_counted": self._find_opening(request).is_counted,
+            "is_counted": self._find_opening(request).is_counted, "view": f"{_query(request)}&{own}",
+            "running": [name for name, _ in self.runs_on(data.catalogue.roots)], **self._edit_values(data),
         }  # fmt: skip
+
+    def _edit_values(self, data: DataSet) -> dict[str, Any]:
+        """Whether the data can be edited, or why not; and what can be undone."""
+        if self.pages.read_only:
+            return {"is_editable": False, "why_not": ""}
+        try:
+            edits = DataEdits.of(data, self.pages.roots)
+            return {"is_editable": True, "undo": edits.undoable(), "redo": edits.redoable()}
+        except DatasetError as error:
+            return {"is_editable": False, "why_not": str(error)}
+
+    def runs_on(self, roots: Sequence[Path]) -> list[tuple[str, bool]]:
+        """The names of the running runs that train on folders, and whether each reads mask files."""
+        found = []
+        for row in self.pages.rows():
+            if row.status.state in ("running", "starting"):
+                with suppress(MezzotintError, OSError, OutsideFolders):
+                    settings = _recipe_of(row.path, None, "").data
+                    paths = [Path(os.path.realpath(path)) for path in settings.paths]
+                    if any(one in (root, *root.parents) or root in one.parents for one in paths for root in roots):
+                        found.append((make_printable(row.name), settings.has_masks))
+        return found
+
+    def forget(self, roots: Sequence[Path]) -> None:
+        """Reads the data sets of changed folders again at the next request."""
+        with self._lock:
+            for key, opening in list(self._open.items()):
+                if opening.data is not None and set(opening.data.catalogue.roots) & set(roots):
+                    del self._open[key]
 
     def thumbnail(self, request: Request) -> Response:
         """A thumbnail of a sample."""
@@ -90,7 +134,7 @@ class DataPages:
 
     def histograms(self, request: Request) -> Response:
         """The histograms, with token counts once they are available."""
-        facts = {"histograms": self._wait_for_data(request).histograms(), "query": _query(request)}
+        facts = {"histograms": self.wait_for_data(request).histograms(), "query": _query(request)}
         return self.pages.html("_histograms.html", **facts)
 
     def image(self, request: Request) -> Response:
@@ -99,11 +143,12 @@ class DataPages:
         path = catalogue.path(row)
         if path.suffix.lower() == ".mp4" and path.is_file() and self.pages.roots.name_of(path) is not None:
             return image_answer(path, request)
-        return _webp(thumbnails.preview_image(catalogue, row, settings))
+        is_whole = "whole" in request.query_params
+        return _webp(thumbnails.preview_image(catalogue, row, settings, is_whole=is_whole))
 
     def _image(self, request: Request) -> tuple[Catalogue, int, DataSettings]:
         """The catalogue and row of a sample, or with `condition` of one of its condition images."""
-        data, row = self._wait_for_data(request), parse_whole(request.query_params.get("row", ""))
+        data, row = self.wait_for_data(request), parse_whole(request.query_params.get("row", ""))
         if row >= len(data.catalogue):
             raise OutsideFolders("row")
         name = request.query_params.get("condition", "")
@@ -116,9 +161,11 @@ class DataPages:
 
     # --- opening ---
 
-    def _wait_for_data(self, request: Request) -> DataSet:
+    def wait_for_data(self, request: Request) -> DataSet:
         opening = self._find_opening(request)
-        if not opening.wait(60) or opening.data is None:
+        if opening.wait(60) and opening.error is not None:
+            raise opening.error
+        if opening.data is None:
             raise OutsideFolders("data")
         return opening.data
 
@@ -173,6 +220,12 @@ def _recipe_of(run: Path | None, folder: Path | None, resolution: str) -> Recipe
     return data_sets.recipe_of(folder, overrides)
 
 
+def filtered_rows(data: DataSet, query: Mapping[str, str]) -> NDArray[np.int64]:
+    """The rows that pass the filters of a query."""
+    words = {name: query.get(word, "") for word, name in FILTERS.items()}
+    return data.rows(**words | {"text": words["text"].strip()})
+
+
 def _webp(content: bytes | None) -> Response:
     if content is None:
         return PlainTextResponse("This image is no longer readable.\n", 404)
@@ -185,8 +238,6 @@ def _name(request: Request) -> str:
 
 def _query(request: Request) -> str:
     """The query string that identifies the data set."""
-    from urllib.parse import urlencode
-
     pairs = [
         (word, request.query_params[word]) for word in ("run", "folder", "resolution") if word in request.query_params
     ]

@@ -84,6 +84,7 @@ class Pages:
             "version": __version__,
             "read_only": self.read_only,
             "report": False,
+            "is_editable": False,
             "static": "/static/",
             "pages_besides": PAGES,
             "most_stored": runs.MOST_STORED,

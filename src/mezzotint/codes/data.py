@@ -72,6 +72,8 @@ CODES: dict[str, str] = {
     "E1267": "A model cannot write captions.\n"
     "`mezzotint caption --model` takes the folder of a model that transformers reads as image-text-to-text, with its "
     "processor and weights as safetensors. Code in the folder is not run.",
+    "E1268": "Masks cannot be changed while a run reads them.\n"
+    "A run keeps the captions, crops and exclusions that it started with, but reads mask files at each visit.",
     "E1280": "A tar shard (data.format=webdataset) cannot be read to its end.\n"
     "It is empty, compressed, damaged or was truncated by a download. Samples are read by their position in the "
     "shard, so nothing after the damage can be trusted: download it again, or remove it.",

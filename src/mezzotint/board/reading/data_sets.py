@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,13 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.buckets.buckets import Placed
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.files import image_settings
+from mezzotint.data.files.listing import is_remote
+from mezzotint.data.files.masks import is_named_mask
+from mezzotint.data.files.regions import WHOLE
 from mezzotint.data.findings import images
 from mezzotint.data.findings.sets import SetSummary, summarize_sets
+from mezzotint.data.formats.shared.table_files import is_manifest
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.data.media.colour import conversions_of
 from mezzotint.data.schedule import captions, condition_dropout, placement, plan
@@ -43,6 +49,7 @@ PROBLEMS = {
     "long": "caption longer than the text encoder reads",
     "converted": "converted",
     "held-out": "held out",
+    "review": "caption to be reviewed",
 }
 """Filters of samples: name and description."""
 
@@ -63,6 +70,8 @@ class DataSet:
     placed: Placed
     same: Mapping[int, int]
     lost: Mapping[int, int]
+    is_folder: bool = False
+    """Whether it is a folder that is shown without a recipe."""
     tokens: tuple[list[int], int] | str = "tokens are counted only for the data of a run"
     """As `token_counts.of_run`."""
     _results: OrderedDict[tuple[str, ...], Any] = field(default_factory=OrderedDict)
@@ -81,6 +90,23 @@ class DataSet:
         while len(self._results) > _MOST_RESULTS:
             self._results.popitem(last=False)
         return self._results[key] if key in self._results else work()
+
+    @property
+    def row_of(self) -> Mapping[str, int]:
+        """The row of each key."""
+        rows: Mapping[str, int] = self._compute_once(
+            ("row-of",), lambda: {key: row for row, key in enumerate(self.catalogue.keys())}
+        )
+        return rows
+
+    @property
+    def excluded(self) -> frozenset[str]:
+        """The keys of images that are excluded in a `mezzotint.jsonl`."""
+        keys: frozenset[str] = self._compute_once(
+            ("excluded",),
+            lambda: frozenset(key for key, why in self.catalogue.report.left_out if why == image_settings.EXCLUDED),
+        )
+        return keys
 
     def folders(self) -> list[str]:
         """The first folders of the samples' keys, at most a hundred."""
@@ -138,6 +164,7 @@ class DataSet:
         return {
             "row": row,
             "key": make_printable(catalogue.key(row)),
+            "id": quote(os.fsencode(catalogue.key(row)), safe="/"),
             "size": f"{int(catalogue.width[row])}×{int(catalogue.height[row])}",
             "aspect": float(catalogue.width[row]) / float(catalogue.height[row]),
             "bucket": str(size),
@@ -152,6 +179,8 @@ class DataSet:
             "conditions": [name for name, paired in catalogue.conditions.items() if paired.rows[row] >= 0],
             "captions": [make_printable(text) for text in catalogue.captions(row)[:20]],
             "conversions": list(conversions_of(int(catalogue.conversions[row]))),
+            "edits": _name_edits(catalogue, row),
+            "version": catalogue.digest[row][:6].tobytes().hex(),
             "problems": [PROBLEMS[name] for name, mask in self.masks.items() if mask[row] and name != "converted"],
             "same_as": make_printable(catalogue.key(self.same[row])) if row in self.same else "",
             "lost_tokens": self.lost.get(row, 0),
@@ -211,6 +240,7 @@ class DataSet:
             "problems": problems,
             "skipped": [(make_printable(path), make_printable(reason)) for path, reason in report.skipped[:500]],
             "left_out": [(make_printable(path), make_printable(reason)) for path, reason in report.left_out[:500]],
+            "excluded": {make_printable(key): quote(os.fsencode(key), safe="/") for key in sorted(self.excluded)[:500]},
             "notes": [(make_printable(path), make_printable(reason)) for path, reason in report.notes[:500]],
             "converted": report.converted,
             "counts": (len(report.skipped), len(report.left_out)),
@@ -231,14 +261,18 @@ def _bars(
 
 
 def recipe_of(folder: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe to show a folder that is not a run's: of images, or of clips if there are more of those; samples without
-    captions are included. Raises RecipeError."""
-    files = itertools.islice((file for _, _, files in os.walk(folder) for file in files), _LOOKED_AT)
+    """A recipe to show a folder that is not a run's: of images, or of clips if there are more of those, with its
+    tables and masks; samples without captions are included. Raises RecipeError."""
+    files = list(itertools.islice((file for _, _, files in os.walk(folder) for file in files), _LOOKED_AT))
     endings = Counter(os.path.splitext(file)[1].lower() for file in files)
     clips, images = (sum(endings[one] for one in suffixes) for suffixes in (clip_files.SUFFIXES, decoding.SUFFIXES))
     data: dict[str, Any] = {"path": str(folder), "captions": {"missing": "empty"}}
     if clips > images:
         data |= {"format": "videofolder", "clips": {"frames": 1}}  # accepts clips of any length
+    elif any(map(is_manifest, files)):
+        data["format"] = "metadata"
+    if any(map(is_named_mask, files)):
+        data["mask"] = {"source": "files"}
     return resolve_paths(read_text(json.dumps({"schema": 1, "data": data}), "data", overrides))
 
 
@@ -259,8 +293,30 @@ def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], N
         "long": np.isin(rows, list(lost)),
         "converted": np.asarray(catalogue.conversions) != 0,
         "held-out": np.isin(rows, held),
+        "review": _find_to_review(catalogue),
     }
-    return DataSet(recipe, catalogue, masks, catalogue.buckets_of(rows, settings), same, lost)
+    placed = catalogue.buckets_of(rows, settings)
+    return DataSet(recipe, catalogue, masks, placed, same, lost, is_folder=run is None)
+
+
+def _find_to_review(catalogue: Catalogue) -> NDArray[np.bool_]:
+    """Which images have a caption that a program wrote and nobody has accepted."""
+    is_waiting = np.zeros(len(catalogue), bool)
+    for number, root in enumerate(catalogue.roots):
+        rows = [] if is_remote(root) else np.flatnonzero(catalogue.root == number).tolist()
+        names = {row: os.path.relpath(catalogue.path(row), root) for row in rows}
+        below = image_settings.read_below(root, names.values())
+        waiting = {name for name, one in below.of_names.items() if one.review}
+        is_waiting[[row for row, name in names.items() if name in waiting] if waiting else []] = True
+    return is_waiting
+
+
+def _name_edits(catalogue: Catalogue, row: int) -> list[str]:
+    """What the `mezzotint.jsonl` and the mask of an image change."""
+    region = catalogue.overrides.region_of(row)
+    cropped = ["cropped"] if region is not None and region.crop != WHOLE else []
+    rotated = [f"rotated {region.rotate}°"] if region is not None and region.rotate else []
+    return [*cropped, *rotated, *(["mask"] if catalogue.overrides.mask_of(row) is not None else [])]
 
 
 def _lost_tokens(catalogue: Catalogue, run: Path | None) -> dict[int, int]:

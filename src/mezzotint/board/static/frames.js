@@ -2,7 +2,12 @@
 
 import { el } from "./page.js";
 
-for (const whole of document.querySelectorAll(".whole")) {
+/** Frames the images in a part of the page that have no frame yet. */
+export function frameImages(part) {
+  for (const whole of part.querySelectorAll(".whole")) if (!whole.querySelector(".crop")) frameImage(whole);
+}
+
+function frameImage(whole) {
   const [left, top, width, height] = whole.dataset.frame.split(" ").map(Number);
   const crop = el("span", { class: "crop" }), image = whole.querySelector("img");
   for (const [name, value] of Object.entries({ left, top, width, height })) crop.style[name] = `${value * 100}%`;
@@ -15,3 +20,5 @@ for (const whole of document.querySelectorAll(".whole")) {
   else image.addEventListener("load", enlarge);
   image.addEventListener("error", () => whole.replaceChildren(el("span", { class: "quiet" }, "no longer readable")));
 }
+
+frameImages(document);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 from collections import Counter
@@ -135,13 +136,23 @@ class DataEditor:
         below = image_settings.read_below(self.root, map(_file_of, keys))
         return {key: below.of(_file_of(key)) for key in keys}
 
-    def write_mask(self, key: str, png: bytes | None, *, group: str = "") -> int:
-        """Writes the mask of an image beside it, as `NAME-masklabel.png`; None removes it. Returns the number of
-        changed files. png: the content of the file."""
+    def read_mask(self, key: str) -> bytes | None:
+        """The content of the mask beside an image; None without one."""
+        return read_content(self.root, self._mask_name(key))
+
+    def _mask_name(self, key: str) -> str:
         require_inside(self.root, _file_of(key))
-        name = f"{os.path.splitext(_file_of(key))[0]}{ENDING}.png"
+        return f"{os.path.splitext(_file_of(key))[0]}{ENDING}.png"
+
+    def write_mask(self, key: str, png: bytes | None, *, shown: str | None = None, group: str = "") -> int:
+        """Writes the mask of an image beside it, as `NAME-masklabel.png`; None removes it. Returns the number of
+        changed files. png: the content of the file. shown: SHA-256 of the mask that was shown, "" for none; None does
+        not compare."""
+        name = self._mask_name(key)
         with self.journal.lock():
             before = read_content(self.root, name)
+            if shown is not None and shown != ("" if before is None else hashlib.sha256(before).hexdigest()):
+                raise self._stale()
             contents: Contents = {} if before == png else {name: (before, png)}
             return self._commit(f"mask of {key}", contents, group)
 

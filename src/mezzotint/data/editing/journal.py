@@ -139,6 +139,13 @@ class Journal:
         """The transaction that `redo` would apply."""
         return self._edit_at(self._state()[0] + 1)
 
+    def history(self, most: int = 12) -> list[tuple[RecordedEdit, bool]]:
+        """The newest transactions, and whether each is applied, the newest first."""
+        applied = self._state()[0]
+        last = applied + len(list(self._later(applied)))
+        numbers = range(last, max(0, last - most), -1)
+        return [(edit, number <= applied) for number in numbers if (edit := self._edit_at(number)) is not None]
+
     def _edit_at(self, number: int) -> RecordedEdit | None:
         return _edit_of(number, self._read(number)) if number and self._path(number).is_file() else None
 
