@@ -172,7 +172,7 @@ def test_page_of_many_samples_reads_only_those_shown(tmp_path: Path, monkeypatch
             Catalogue, name, lambda self, *words, own=own, name=name: whole.append(name) or own(self, *words)
         )
     look = likeness.image_of
-    monkeypatch.setattr(likeness, "image_of", lambda *words: decoded.append(words[1]) or look(*words))
+    monkeypatch.setattr(likeness, "image_of", lambda *words, **more: decoded.append(words[1]) or look(*words, **more))
     with page_of_many(tmp_path, 20_000, monkeypatch) as board:
         for query, shown, looks in (
             ("", range(60), []),

@@ -112,7 +112,8 @@ class DataPages:
                     settings = _recipe_of(row.path, None, "").data
                     paths = [Path(os.path.realpath(path)) for path in settings.paths]
                     if any(one in (root, *root.parents) or root in one.parents for one in paths for root in roots):
-                        found.append((make_printable(row.name), settings.has_masks))
+                        reads_masks = any(one.settings.mask.source == "files" for one in settings.image_sets())
+                        found.append((make_printable(self.pages.roots.label(row.name)), reads_masks))
         return found
 
     def forget(self, roots: Sequence[Path]) -> None:
@@ -138,12 +139,17 @@ class DataPages:
         return self.pages.html("_histograms.html", **facts)
 
     def image(self, request: Request) -> Response:
-        """A sample at viewing size: a copy of an image; a clip's own file if it is in a folder of the page."""
+        """A sample at viewing size: a copy of an image; a clip's own file if it is in a folder of the page. With
+        `whole` always a picture, without its crop and rotation."""
         catalogue, row, settings = self._image(request)
-        path = catalogue.path(row)
-        if path.suffix.lower() == ".mp4" and path.is_file() and self.pages.roots.name_of(path) is not None:
+        path, is_whole = catalogue.path(row), "whole" in request.query_params
+        if (
+            not is_whole
+            and path.suffix.lower() == ".mp4"
+            and path.is_file()
+            and self.pages.roots.name_of(path) is not None
+        ):
             return image_answer(path, request)
-        is_whole = "whole" in request.query_params
         return _webp(thumbnails.preview_image(catalogue, row, settings, is_whole=is_whole))
 
     def _image(self, request: Request) -> tuple[Catalogue, int, DataSettings]:

@@ -91,7 +91,8 @@ class EditPages:
             return self._filtered(request, edits)
         if not isinstance(keys, list) or not keys:
             raise DatasetError("no image is selected", code="E1260")
-        return edits.require([decode_key(str(key)) for key in dict.fromkeys(map(str, keys))])
+        chosen = [decode_key(key) for key in dict.fromkeys(map(str, keys))]
+        return edits.require(chosen, excluded=value.get("kind") == "include")
 
     def _filtered(self, request: Request, edits: DataEdits) -> list[str]:
         rows: Sequence[int] = filtered_rows(edits.data, request.query_params).tolist()

@@ -76,11 +76,12 @@ class DataEdits:
 
     # --- keys ---
 
-    def require(self, keys: Sequence[str]) -> list[str]:
-        """The keys of images of the data set. Raises DatasetError E1261 for one that is no longer in it."""
-        rows = self.data.row_of
+    def require(self, keys: Sequence[str], *, excluded: bool = False) -> list[str]:
+        """The keys of images of the data set, or of the excluded ones beside it. Raises DatasetError E1261 for one that
+        is no longer among them."""
+        known = self.data.excluded if excluded else self.data.row_of
         for key in keys:
-            if key not in rows and key not in self.data.excluded:
+            if key not in known:
                 raise DatasetError(
                     f"{key[:200]!a} is no longer in this data set; nothing was written: reload the page", code="E1261"
                 )
@@ -182,6 +183,8 @@ class DataEdits:
         files = 0
         if kind == "region":
             region = _region(value)
+            if region is not None and any(self.data.catalogue.rate[self.data.row_of[key]] for key in keys):
+                raise DatasetError("crop and rotation are for images, not for clips; nothing was written", code="E1260")
             label, change = "crop and rotate", lambda one: replace(one, region=region)
         elif kind in SETTINGS:
             label, change = SETTINGS[kind]

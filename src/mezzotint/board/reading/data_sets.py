@@ -301,13 +301,16 @@ def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], N
 
 def _find_to_review(catalogue: Catalogue) -> NDArray[np.bool_]:
     """Which images have a caption that a program wrote and nobody has accepted."""
-    is_waiting = np.zeros(len(catalogue), bool)
+    waiting: set[str] = set()
+    keys = list(catalogue.keys())
     for number, root in enumerate(catalogue.roots):
-        rows = [] if is_remote(root) else np.flatnonzero(catalogue.root == number).tolist()
-        names = {row: os.path.relpath(catalogue.path(row), root) for row in rows}
-        below = image_settings.read_below(root, names.values())
-        waiting = {name for name, one in below.of_names.items() if one.review}
-        is_waiting[[row for row, name in names.items() if name in waiting] if waiting else []] = True
+        prefix = f"{number}/" if len(catalogue.roots) > 1 else ""
+        folders = {key[len(prefix) :].rpartition("/")[0] for key in keys if key.startswith(prefix)}
+        below = image_settings.read_below(root, (f"{folder}/" for folder in folders)) if not is_remote(root) else None
+        waiting |= {prefix + name for name, one in below.of_names.items() if one.review} if below is not None else set()
+    is_waiting = np.zeros(len(catalogue), bool)
+    for row, key in enumerate(keys if waiting else ()):
+        is_waiting[row] = key in waiting or key.rpartition("#")[0] in waiting
     return is_waiting
 
 

@@ -124,7 +124,7 @@ document.getElementById("tags").addEventListener("click", (event) => {
 const byId = (name) => document.getElementById(name);
 const dialog = byId("editor"), photo = byId("photo"), overlay = byId("overlay"), caption = byId("editor-caption");
 const edges = ["left", "top", "right", "bottom"].map((name) => byId(`crop-${name}`)), rotate = byId("rotate"), brush = byId("brush");
-const mask = document.createElement("canvas");  // white is trained
+const mask = document.createElement("canvas"), shades = mask.getContext("2d", { willReadFrequently: true });  // white is trained
 let facts = null, spot = null, drag = null, isPainted = false;
 
 const tool = () => dialog.querySelector("[name=tool]:checked").value;
@@ -169,21 +169,19 @@ async function openEditor(key) {
 }
 
 function fillMask(painted) {
-  const context = mask.getContext("2d");
-  context.fillStyle = "#fff";
-  context.fillRect(0, 0, mask.width, mask.height);
-  if (painted) context.drawImage(painted, 0, 0, mask.width, mask.height);
+  shades.fillStyle = "#fff";
+  shades.fillRect(0, 0, mask.width, mask.height);
+  if (painted) shades.drawImage(painted, 0, 0, mask.width, mask.height);
 }
 
 function draw() {
-  const context = overlay.getContext("2d", { willReadFrequently: true }), { width, height } = overlay;
-  context.clearRect(0, 0, width, height);
-  const shades = mask.getContext("2d").getImageData(0, 0, width, height), { data } = shades;
+  const context = overlay.getContext("2d"), { width, height } = overlay;
+  const tint = shades.getImageData(0, 0, width, height), { data } = tint;
   for (let i = 0; i < data.length; i += 4) {
     data[i + 3] = (255 - data[i]) * 0.6;
     [data[i], data[i + 1], data[i + 2]] = [220, 20, 20];
   }
-  context.putImageData(shades, 0, 0);
+  context.putImageData(tint, 0, 0);
   const [left, top, right, bottom] = readCrop().map((share, i) => share * (i % 2 ? height : width));
   context.fillStyle = "rgb(0 0 0 / 55%)";
   context.beginPath();
@@ -205,14 +203,13 @@ function draw() {
 const radius = () => (Number(brush.value) / 200) * Math.max(mask.width, mask.height);
 
 function paint(from, to) {
-  const context = mask.getContext("2d");
-  context.strokeStyle = tool() === "ignore" ? "#000" : "#fff";
-  context.lineWidth = 2 * radius();
-  context.lineCap = "round";
-  context.beginPath();
-  context.moveTo(...from);
-  context.lineTo(to[0] + 0.01, to[1]);
-  context.stroke();
+  shades.strokeStyle = tool() === "ignore" ? "#000" : "#fff";
+  shades.lineWidth = 2 * radius();
+  shades.lineCap = "round";
+  shades.beginPath();
+  shades.moveTo(...from);
+  shades.lineTo(to[0] + 0.01, to[1]);
+  shades.stroke();
   isPainted = true;
 }
 
