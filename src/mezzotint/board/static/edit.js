@@ -153,19 +153,25 @@ async function openEditor(key) {
   byId("editor-problem").textContent = facts.problem;
   byId("editor-problem").hidden = !facts.problem;
   caption.value = facts.caption;
-  caption.disabled = byId("save-caption").disabled = Boolean(facts.problem);
-  byId("accept").hidden = !facts.review;
   facts.crop.forEach((share, i) => { edges[i].value = String(Number((share * 100).toFixed(3))); });
   rotate.value = String(facts.rotate);
   byId("mask-note").textContent = facts.masks || "Red is not trained. Masks are used with data.mask.source=files.";
-  for (const name of ["save-mask", "drop-mask"]) byId(name).disabled = Boolean(facts.masks) || (name === "drop-mask" && !facts.mask);
   spot = [photo.width / 2, photo.height / 2];
   isPainted = false;
+  showState();
   draw();
   if (dialog.open) return;
   dialog.append(byId("toast"));  // messages are shown above the dialog
   dialog.showModal();
   caption.focus();
+}
+
+/** Which buttons of the editor can be used. */
+function showState() {
+  caption.disabled = byId("save-caption").disabled = Boolean(facts.problem);
+  byId("accept").hidden = !facts.review;
+  byId("save-mask").disabled = Boolean(facts.masks);
+  byId("drop-mask").disabled = Boolean(facts.masks) || !facts.mask;
 }
 
 function fillMask(painted) {
@@ -244,24 +250,37 @@ overlay.addEventListener("keydown", (event) => {
 });
 for (const input of [...edges, rotate, brush, ...dialog.querySelectorAll("[name=tool]")]) input.addEventListener("input", draw);
 
-/** Sends a change of this image and shows it again with what is now in the files. */
-async function save(button, path, value) {
+const PARTS = { caption: ["caption", "shown"], settings: ["settings", "review"], mask: ["mask"] };
+
+/** Sends a change of one part of this image. Parts that are not saved yet stay as they are on the screen, and are still
+    compared with what was in the files when they were shown. */
+async function save(button, part, path, value) {
   await act(button, async () => {
     await change(path, value);
-    await openEditor(facts.key);
+    const now = await askJSON(`/api/data/image?${query}&key=${encodeURIComponent(facts.key)}`);
+    for (const name of PARTS[part]) facts[name] = now[name];
   });
+  showState();
 }
-const edit = (button, value) => save(button, "/api/data/edit", { keys: [facts.key], ...value });
+const edit = (button, part, value) => save(button, part, "/api/data/edit", { keys: [facts.key], ...value });
 
-byId("save-caption").addEventListener("click", ({ target }) => edit(target, { kind: "set", text: caption.value, shown: facts.shown }));
-byId("save-region").addEventListener("click", ({ target }) => edit(target, { kind: "region", crop: readCrop(), rotate: Number(rotate.value), shown: facts.settings }));
+byId("save-caption").addEventListener("click", ({ target }) => edit(target, "caption", { kind: "set", text: caption.value, shown: facts.shown }));
+byId("save-region").addEventListener("click", ({ target }) => edit(target, "settings", { kind: "region", crop: readCrop(), rotate: Number(rotate.value), shown: facts.settings }));
 byId("whole").addEventListener("click", () => {
   [0, 0, 100, 100].forEach((value, i) => { edges[i].value = String(value); });
   rotate.value = "0";
   draw();
 });
-byId("save-mask").addEventListener("click", ({ target }) => save(target, "/api/data/mask", { key: facts.key, png: mask.toDataURL("image/png").split(",")[1], shown: facts.mask }));
-byId("drop-mask").addEventListener("click", ({ target }) => save(target, "/api/data/mask", { key: facts.key, png: null, shown: facts.mask }));
+byId("save-mask").addEventListener("click", ({ target }) => {
+  isPainted = false;
+  save(target, "mask", "/api/data/mask", { key: facts.key, png: mask.toDataURL("image/png").split(",")[1], shown: facts.mask });
+});
+byId("drop-mask").addEventListener("click", ({ target }) => {
+  fillMask(null);
+  isPainted = false;
+  draw();
+  save(target, "mask", "/api/data/mask", { key: facts.key, png: null, shown: facts.mask });
+});
 byId("accept").addEventListener("click", ({ target }) => act(target, async () => {
   const next = beside(1);
   if (caption.value !== facts.caption) await send(`/api/data/edit?${view}`, { keys: [facts.key], kind: "set", text: caption.value, shown: facts.shown });
