@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mezzotint.cli import main
-from mezzotint.settings.reading.read import read
+from mezzotint.settings.reading.read import read, resolve_paths
 from mezzotint.tasks.check import check, fitting
 
 Captured = pytest.CaptureFixture[str]
@@ -57,6 +57,17 @@ def test_recipe_in_another_folder_finds_its_files(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     assert main(["check", "recipe.yaml", "--fit=1GB", "--out=elsewhere/roomy.yaml"]) == 0
     recipe = read("elsewhere/roomy.yaml").recipe
+    assert recipe.model.path == tmp_path / "model"
+    assert recipe.data.paths == (tmp_path / "images",)
+
+
+def test_recipe_in_the_current_folder_finds_files_beside_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["check", "../recipe.yaml", "--fit=1GB", "--out=roomy.yaml"]) == 0
+    recipe = resolve_paths(read("roomy.yaml"))
     assert recipe.model.path == tmp_path / "model"
     assert recipe.data.paths == (tmp_path / "images",)
 
