@@ -72,6 +72,16 @@ def test_recipe_in_the_current_folder_finds_files_beside_the_first_one(
     assert recipe.data.paths == (tmp_path / "images",)
 
 
+def test_recipe_with_problems_is_neither_written_nor_named(capsys: Captured) -> None:
+    words = ["--fit=1GB", "--out=roomy.yaml", "run.preview.every=1 steps", "sample.prompt_file=missing.txt"]
+    assert main(["check", "recipe.yaml", *words]) == 2
+    messages = capsys.readouterr()
+    assert "missing.txt" in messages.err
+    assert "a card of 1 GB fits with" in " ".join(messages.out.split())
+    assert "recipe: roomy.yaml" not in messages.out
+    assert not Path("roomy.yaml").exists()
+
+
 def test_small_card_gets_the_smallest_that_would_do(capsys: Captured) -> None:
     assert main(["check", "recipe.yaml", "--fit=1.6MB", "--host=1MB"]) == 5
     error = capsys.readouterr().err
