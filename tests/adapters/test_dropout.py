@@ -1,4 +1,4 @@
-"""Dropout before adapters, determined by sample and layer."""
+"""Dropout of adapters, determined by sample and layer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,12 @@ def test_dropout_is_inactive_outside_of_training_steps() -> None:
 
 @pytest.mark.parametrize(
     ("layer", "shape", "axis"),
-    [(nn.Linear(3, 40), (8, 5, 3), 2), (nn.Conv2d(3, 40, 1), (8, 3, 4, 4), 1), (nn.Linear(3, 40), (8, 3), 1)],
+    [
+        (nn.Linear(3, 40), (8, 5, 3), 2),
+        (nn.Conv2d(3, 40, 1), (8, 3, 4, 4), 1),
+        (nn.Conv3d(3, 40, 1), (8, 3, 2, 4, 4), 1),
+        (nn.Linear(3, 40), (8, 3), 1),
+    ],
 )
 def test_masks_of_ranks_and_modules_are_drawn_for_each_sample(
     layer: nn.Module, shape: tuple[int, ...], axis: int

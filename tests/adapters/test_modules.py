@@ -106,6 +106,13 @@ def test_weight_of_another_shape_does_not_fit(shape: tuple[int, ...]) -> None:
     assert not lora().fits(shape)
 
 
+def test_rotation_of_another_shape_does_not_fit() -> None:
+    """A file may contain tensors of any shape."""
+    fits = {shape: AdapterModule("oft", {"oft_R.weight": torch.zeros(shape)}).fits((5, 6))
+            for shape in ((2, 3), (3, 3), (6,), (2, 3, 1))}  # fmt: skip
+    assert [shape for shape, does_fit in fits.items() if does_fit] == [(2, 3)], "two blocks of three inputs"
+
+
 def test_magnitudes_of_another_row_count_do_not_fit() -> None:
     module = lora(dora=True)
     torn = AdapterModule("lora", dict(module.tensors) | {MAGNITUDE: torch.ones(4, 1)})

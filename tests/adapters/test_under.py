@@ -112,9 +112,10 @@ def test_adapter_of_a_text_encoder_is_refused() -> None:
 def test_merged_adapter_keeps_the_records_of_what_lay_under_its_sources(tmp_path: Path) -> None:
     record, junk = [{"name": "u.safetensors", "sha256": "ab", "strength": 1.0}], [{"name": 1}, "x", 3, None]
     tensors = load_file(file_of("lora_r4_a8.kohya"))
-    for name, entry in (("a", record), ("b", record), ("c", junk)):
-        save_file(tensors, tmp_path / f"{name}.safetensors", {files.UNDER_KEY: json.dumps(entry)})
-    sources = [tmp_path / f"{name}.safetensors" for name in "abc"]
+    entries = {"a": json.dumps(record), "b": json.dumps(record), "c": json.dumps(junk), "d": "[" * 10**5}
+    for name, entry in entries.items():
+        save_file(tensors, tmp_path / f"{name}.safetensors", {files.UNDER_KEY: entry})
+    sources = [tmp_path / f"{name}.safetensors" for name in entries]
     ran("merge", *sources, tmp_path / "joined.safetensors", f"--base={SD}")
     names = LayerNames.of(open_denoiser()[0])
     joined = files.read(tmp_path / "joined.safetensors", names)

@@ -122,6 +122,9 @@ def test_adapter_on_rounded_weights_continues_an_image_as_in_diffusers(
     own = {"model__adapter__kind": "lora", "model__adapter__rank": 2, "run__frozen_dtype": "int8", "optim__lr": 0.1}
     assert world.train(f"{kind}-lora", **settings(kind, **CACHED, **own)) == 0
     [adapter] = (world.root / f"{kind}-lora" / "exports").rglob("pytorch_lora_weights*.safetensors")
+    card = (adapter.parent / "README.md").read_text("utf-8")
+    assert "pipeline_tag: image-to-video\n" in card
+    assert re.search(r"export_to_video\(pipeline\(.*, image=load_image\(\"image-1.png\"\)\)", card)
     assert main(["check-adapter", str(adapter), f"--base={models[kind]}"]) == 0
     assert any("add_k_proj" in name for name in load_file(adapter)) is (kind == "2.1")
     assert main(["merge", str(models[kind]), str(adapter), str(tmp_path / "merged")]) == 0

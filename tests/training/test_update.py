@@ -85,6 +85,16 @@ def test_ema_follows_masters_and_swaps_in_and_out(device: str) -> None:
     assert all(torch.equal(raw[name], p) for name, p in trained.items())
 
 
+def test_trained_weights_are_back_after_an_incomplete_swap() -> None:
+    trained = three()
+    update = Update(trained, OptimSettings(), separate_masters=False)
+    raw = {name: p.detach().clone() for name, p in trained.items()}
+    others = {name: p + 1 for name, p in list(raw.items())[:-1]}
+    with pytest.raises(KeyError), update.swap_in(others):
+        pytest.fail("was entered with a weight missing")
+    assert all(torch.equal(raw[name], p) for name, p in trained.items())
+
+
 def test_ema_does_not_change_trained_weights() -> None:
     ends = []
     for rule in ("none", "ramp"):

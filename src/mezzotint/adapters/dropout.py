@@ -68,7 +68,7 @@ class AddressedMask:
         if keys is None or not len(keys):
             return output
         assert len(output) % len(keys) == 0, (output.shape, keys.shape)
-        axis = 1 if isinstance(layer, nn.Conv2d) else output.ndim - 1
+        axis = output.ndim - 1 if isinstance(layer, nn.Linear) else 1
         channels = output.shape[axis] if self._by_channel else 1
         stays = noise.uniform(keys ^ self._key, (channels,)) >= self.chance
         shape = [len(output), *(channels if other == axis else 1 for other in range(1, output.ndim))]

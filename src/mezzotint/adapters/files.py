@@ -182,7 +182,7 @@ def read_under_records(headers: Iterable[Mapping[str, str]]) -> dict[str, str]:
     records: dict[str, dict[str, Any]] = {}
     for header in headers:
         try:
-            listed = json.loads(header.get(UNDER_KEY, "[]"))
+            listed = outside.parse_json(header.get(UNDER_KEY, "[]"))
             records |= {f"{one['sha256']} {one['strength']} {one['name']}": dict(one) for one in listed}
         except (ValueError, TypeError, KeyError):  # an entry of another program
             continue

@@ -96,7 +96,10 @@ class AdapterModule:
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Whether it fits a weight of this shape; a pointwise convolution is equivalent to a matrix."""
         if self.kind == "oft":
-            blocks, numbers = self.tensors["oft_R.weight"].shape
+            upper = self.tensors["oft_R.weight"]
+            if upper.ndim != 2:
+                return False
+            blocks, numbers = upper.shape
             return (blocks * self.rank, self.rank * (self.rank - 1)) == (math.prod(shape[1:]), 2 * numbers)
         try:
             change = self._product_on_meta(shape)

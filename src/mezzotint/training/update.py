@@ -341,11 +341,12 @@ class Update:
             return
         parameters = [p.detach() for p in self.trained.values()]
         originals = [p.clone() for p in parameters]
-        with torch.no_grad():
-            for parameter, name in zip(parameters, self.trained, strict=True):
-                parameter.copy_(weights[name])  # one at a time: they may be on another device
-        self._written()
         try:
+            with torch.no_grad():
+                for parameter, name in zip(parameters, self.trained, strict=True):
+                    parameter.copy_(weights[name])  # one at a time: they may be on another device
+            del weights  # evaluation weights are a copy, which nothing else refers to
+            self._written()
             yield
         finally:
             with torch.no_grad():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mezzotint.cli import main
-from mezzotint.settings.reading.read import read
+from mezzotint.settings.reading.read import read, resolve_paths
 from mezzotint.tasks.check import check, fitting
 
 Captured = pytest.CaptureFixture[str]
@@ -59,6 +59,27 @@ def test_recipe_in_another_folder_finds_its_files(tmp_path: Path) -> None:
     recipe = read("elsewhere/roomy.yaml").recipe
     assert recipe.model.path == tmp_path / "model"
     assert recipe.data.paths == (tmp_path / "images",)
+
+
+def test_recipe_in_the_current_folder_finds_files_beside_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["check", "../recipe.yaml", "--fit=1GB", "--out=roomy.yaml"]) == 0
+    recipe = resolve_paths(read("roomy.yaml"))
+    assert recipe.model.path == tmp_path / "model"
+    assert recipe.data.paths == (tmp_path / "images",)
+
+
+def test_recipe_with_problems_is_neither_written_nor_named(capsys: Captured) -> None:
+    words = ["--fit=1GB", "--out=roomy.yaml", "run.preview.every=1 steps", "sample.prompt_file=missing.txt"]
+    assert main(["check", "recipe.yaml", *words]) == 2
+    messages = capsys.readouterr()
+    assert "missing.txt" in messages.err
+    assert "a card of 1 GB fits with" in " ".join(messages.out.split())
+    assert "recipe: roomy.yaml" not in messages.out
+    assert not Path("roomy.yaml").exists()
 
 
 def test_small_card_gets_the_smallest_that_would_do(capsys: Captured) -> None:

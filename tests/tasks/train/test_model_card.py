@@ -14,10 +14,15 @@ import yaml
 from huggingface_hub import ModelCard as HubCard
 
 import mezzotint as mz
+from mezzotint import registry
+from mezzotint.adapters.names import LayerNames
+from mezzotint.adapters.networks import AdapterShape
+from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.board.reading import runs
 from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.adapter import AdapterSettings
 from mezzotint.tasks.reading import hub
-from mezzotint.tasks.train.model_card import Export, ModelCard, escape
+from mezzotint.tasks.train.model_card import Export, ModelCard, describe_adapter, escape
 from mezzotint.weights.folder import publishing
 from mezzotint.weights.folder.model_folder import shipped_folder
 
@@ -139,6 +144,7 @@ def test_hostile_values_are_shown_and_change_nothing(contents: Any) -> None:
 
 def test_escaped_text_is_one_line() -> None:
     assert escape("a_b *c* <d>\n# e | f \x00") == r"a\_b \*c\* &lt;d&gt; \# e \| f"
+    assert escape("https://x WWW.x a@x $1$: b") == r"https\://x WWW\.x a\@x \$1\$: b", "no links, no formulas"
 
 
 @pytest.mark.parametrize(
@@ -164,6 +170,21 @@ def test_code_passes_the_images_that_a_model_takes() -> None:
     assert "export_to_video(pipeline('a photograph').frames[0], \"clip.mp4\")" in clips
     assert header(clips)["pipeline_tag"] == "text-to-video"
     assert "## Use" not in card().render(Export("model", pipeline="PipelineOfAnotherPackage"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        (AdapterShape("lora", ["a", "b"], 8), "lora of rank 8, alpha equal to the rank"),
+        (AdapterShape("lora", ["a", "b"], 8, 4.0), "lora of rank 8, alpha 4"),
+        (AdapterShape("lora", ["a", "b"], 8, None, {}, {"a": 1.0}), "lora of rank 8, alpha 1 to 8"),
+        (AdapterShape("oft", ["a", "b"], 32), "oft in blocks of 32"),
+    ],
+)
+def test_alpha_is_that_of_the_layers(shape: AdapterShape, text: str) -> None:
+    """A file that training continues from has its own, which the recipe does not name."""
+    names = LayerNames.of(registry.find("families", "sd").Family.files.tiny())
+    assert describe_adapter(TrainedAdapter(AdapterSettings(), names, {}, {"denoiser": shape})) == text
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -154,3 +156,14 @@ def test_eight_bit_classes_of_bitsandbytes_are_counted_by_their_moments() -> Non
     names = ("AdEMAMix8bit", "Lion8bit", "PagedLion8bit", "AdamW8bit")
     counts = [Library(class_name=f"bitsandbytes.optim.{name}", kind="library").facts.quantized for name in names]
     assert counts == [3, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("Lion8bit", 308), ("PagedAdamW32bit", 2400), ("Lion", 1200), ("AdEMAMix", 3600)]
+)
+def test_bytes_of_bitsandbytes_moments(monkeypatch: pytest.MonkeyPatch, name: str, expected: int) -> None:
+    for module in ("bitsandbytes", "bitsandbytes.optim"):
+        monkeypatch.setitem(sys.modules, module, stand_ins := ModuleType(module))
+    vars(stand_ins)[name] = type(name, (torch.optim.AdamW,), {"__module__": "bitsandbytes.optim.adamw"})
+    update = update_of(library(f"bitsandbytes.optim.{name}"), parameters({"denoiser/a": (300,)}))
+    assert update.state_bytes() == expected

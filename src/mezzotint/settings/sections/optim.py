@@ -123,7 +123,7 @@ class ScheduleSettings(Section):
 
     cooldown_steps: Annotated[PositiveInt | None, ALLOW] = None
     """How many steps the decay takes; the rate stays at its peak between the warm-up and them. None is `cooldown_ratio`
-    times the length of the run."""
+    times the step at which the decay ends (`decay_steps`)."""
 
     cooldown_ratio: Annotated[Annotated[float, Field(gt=0.0, le=1.0)] | None, ALLOW] = None
     """Without `cooldown_steps`: the decay of `linear`, `cosine`, `restarts` and `polynomial` takes only this last

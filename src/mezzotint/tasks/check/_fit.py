@@ -98,7 +98,9 @@ def format_recipe(reading: Reading, fit: Fit) -> str:
     base = reading.path.parent if reading.path is not None else Path()
     folder = (fit.card.out or Path()).absolute().parent
     is_beside = folder in (base.absolute(), Path().absolute())  # where relative paths are looked up
-    located = reading.recipe if is_beside else locate_paths(reading.recipe, base)
+    located = locate_paths(reading.recipe, base)
+    if is_beside and locate_paths(reading.recipe, folder) == located:
+        located = reading.recipe
     recipe = with_settings(located, fit.plan.settings)
     why = {path: reason.text for reason in fit.reasons for path in [*reason.settings][:1]}
     tree = without_defaults(recipe, {*reading.origin, *fit.plan.settings})

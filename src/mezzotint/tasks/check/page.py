@@ -205,7 +205,7 @@ def _fit(checked: Checked) -> Iterator[str]:
         keep = "data.cache.latents=true and data.cache.text=true keep them off it"
         yield f"  frozen encoders take {format_bytes(fit.encoders)} of the card: {keep}"
     yield from (f"  {sentence}" for sentence in fit.left_out)
-    if fit.card.out is not None:
+    if fit.card.out is not None and not checked.problems:  # otherwise it is not written
         yield f"  recipe: {fit.card.out}"
 
 

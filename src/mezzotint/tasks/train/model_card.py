@@ -17,6 +17,7 @@ import yaml
 
 from mezzotint import outside
 from mezzotint.adapters.files import LOW_NOISE
+from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.counting import format_count
 from mezzotint.settings.reading import paths
@@ -81,15 +82,15 @@ class ModelCard:
         held_out: Mapping[int, float], is_average: bool,
     ) -> ModelCard:  # fmt: skip
         """The facts of a run after its last step; those of its start are read from the run folder."""
-        alpha = recipe.model.adapter.alpha
-        adapter = f"{model.adapter}, alpha {'equal to the rank' if alpha is None else f'{alpha:g}'}"
+        takes_image = model.files.inpaints or model.files.animates
         starts = [event for event in folder.events() if event.get("event") == "started"]
         manifest = _read_object(folder.path / "manifest.json")
         return cls(
             recipe=recipe, step=progress.step, last_step=progress.last_step, epoch=progress.epoch + 1,
             loss=loss, held_out=held_out, is_average=is_average,
-            adapter="" if model.adapter is None else adapter, is_video=model.family.grid.frames > 1,
-            references=1 if model.files.inpaints else len(recipe.data.conditions), fills=model.files.inpaints,
+            adapter="" if model.adapter is None else describe_adapter(model.adapter),
+            is_video=model.family.grid.frames > 1,
+            references=1 if takes_image else len(recipe.data.condition_names), fills=model.files.inpaints,
             data=manifest.get("data", {}), weights=manifest.get("weights", {}),
             environment=_read_object(folder.path / "environment.json"),
             description=starts[-1].get("description", ()) if starts else (),
@@ -253,6 +254,21 @@ def trigger_words(recipe: Recipe) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, of_sets)))
 
 
+def describe_adapter(adapter: TrainedAdapter) -> str:
+    """Its kind, rank and alpha; an OFT has no alpha."""
+    pairs = set()
+    for shape in adapter.shapes.values():
+        if shape.method == "oft":
+            return str(adapter)
+        for path in shape.layers:
+            rank = shape.ranks.get(path, shape.rank)
+            pairs.add((rank, shape.alphas.get(path, rank if shape.alpha is None else shape.alpha)))
+    alphas = sorted({alpha for _, alpha in pairs})
+    if all(rank == alpha for rank, alpha in pairs):
+        return f"{adapter}, alpha equal to the rank"
+    return f"{adapter}, alpha {alphas[0]:g}" + (f" to {alphas[-1]:g}" if len(alphas) > 1 else "")
+
+
 def shareable_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings of a recipe that differ from the defaults and can change the result, as a tree, without paths: of
     those only the names of model files remain."""
@@ -276,7 +292,12 @@ def shareable_settings(recipe: Recipe) -> dict[str, Any]:
 def escape(text: object) -> str:
     """Text as Markdown on one line, shown as it is: no formatting, HTML, links or cells of tables."""
     plain = "".join(char if char.isprintable() else " " for char in str(text))
-    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", html.escape(" ".join(plain.split()), quote=False))
+    return re.sub(
+        r"([\\`*_\[\]|~#$@]|:(?=//)|(?<=www)\.)",
+        r"\\\1",
+        html.escape(" ".join(plain.split()), quote=False),
+        flags=re.IGNORECASE,
+    )
 
 
 def _fence(text: str, language: str) -> str:

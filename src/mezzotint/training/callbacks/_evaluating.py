@@ -45,16 +45,18 @@ def set_eval_mode(parts: Mapping[str, nn.Module]) -> Iterator[None]:
             module.training = True
 
 
+def _weights(update: Update, which: Weights) -> Mapping[str, Tensor]:
+    if which == "raw":
+        return update.evaluation_weights()
+    assert update.ema is not None
+    return update.ema.weights
+
+
 @contextmanager
 def weights_in_use(update: Update, which: Weights) -> Iterator[None]:
     """Context manager: the networks compute with the trained weights (raw), of an optimizer that averages them its
     average, or with their EMA."""
-    if which == "raw":
-        weights = update.evaluation_weights()
-    else:
-        assert update.ema is not None
-        weights = update.ema.weights
-    with update.swap_in(weights):
+    with update.swap_in(_weights(update, which)):
         yield
 
 

@@ -108,7 +108,7 @@ class SlowPeriod:
 
 class SlowSteps(Callback):
     """Warns of `IN_A_ROW` consecutive steps that each took more than `FACTOR` times the median of their size, once for
-    each such episode, and says when it is over. record: adds the episode to the history. is_saving: whether a
+    each such episode, and reports when it is over. record: adds the episode to the history. is_saving: whether a
     checkpoint is being written. caches_latents: whether the run trains from cached latents. processes: of the run."""
 
     receives_delayed_reports = True

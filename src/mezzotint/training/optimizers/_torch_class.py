@@ -171,9 +171,12 @@ class TorchStep(OptimizerStep):
 
     def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
         if self.kind.__module__.startswith("bitsandbytes"):
-            # moments of a byte, and a float32 scale for each block of 256 (its kernels run only on a GPU)
-            moments = facts_of(f"bitsandbytes.optim.{self.kind.__name__}").quantized or 2
-            return sum(moments * (master.numel() + 4 * -(-master.numel() // 256)) for master in masters.values())
+            # its kernels run only on a GPU; moments of a byte have a float32 scale for each block of 256
+            name = self.kind.__name__
+            moments = facts_of(f"bitsandbytes.optim.{name.removesuffix('32bit').removesuffix('8bit')}8bit").quantized
+            sizes = [master.numel() for master in masters.values()]
+            of_moment = [size + 4 * -(-size // 256) if name.endswith("8bit") else 4 * size for size in sizes]
+            return moments * sum(of_moment)
         of_kind: dict[tuple[torch.Size, torch.dtype], int] = {}
         kinds = [(master.shape, master.dtype) for master in masters.values()]
         for kind in dict.fromkeys(kinds):
