@@ -12,8 +12,10 @@ let all = false, last = null;
 /** Runs an action of a button; its errors are shown, and nothing else happens meanwhile. */
 async function act(button, work) {
   button.disabled = true;
+  button.setAttribute("aria-busy", "true");
   try { await work(); } catch (error) { showMessage(error.message); }
   button.disabled = false;
+  button.removeAttribute("aria-busy");
 }
 
 async function reload() {
