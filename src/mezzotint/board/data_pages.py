@@ -105,7 +105,7 @@ class DataPages:
 
     def runs_on(self, roots: Sequence[Path]) -> list[tuple[str, bool]]:
         """The names of the running runs that train on folders, and whether each reads mask files."""
-        found = []
+        runs = []
         for row in self.pages.rows():
             if row.status.state in ("running", "starting"):
                 with suppress(MezzotintError, OSError, OutsideFolders):
@@ -113,8 +113,8 @@ class DataPages:
                     paths = [Path(os.path.realpath(path)) for path in settings.paths]
                     if any(one in (root, *root.parents) or root in one.parents for one in paths for root in roots):
                         reads_masks = any(one.settings.mask.source == "files" for one in settings.image_sets())
-                        found.append((make_printable(self.pages.roots.label(row.name)), reads_masks))
-        return found
+                        runs.append((make_printable(self.pages.roots.label(row.name)), reads_masks))
+        return runs
 
     def forget(self, roots: Sequence[Path]) -> None:
         """Reads the data sets of changed folders again at the next request."""

@@ -69,12 +69,12 @@ def captions_of(root: Path) -> list[str]:
 
 def test_selection_is_previewed_changed_undone_and_redone(board: Board, root: Path) -> None:
     before = captions_of(root)
-    asked = {"kind": "add-tag", "tag": SCRIPT, "keys": ["000.png", "002.png"]}
-    status, preview = board.post(f"/api/data/edit?{DATA}", asked | {"preview": True})
+    change = {"kind": "add-tag", "tag": SCRIPT, "keys": ["000.png", "002.png"]}
+    status, preview = board.post(f"/api/data/edit?{DATA}", change | {"preview": True})
     assert (status, preview["count"], preview["examples"][0]) == (200, 2, ["000.png", "image 0", f"image 0, {SCRIPT}"])
     assert captions_of(root) == before, "a preview writes nothing"
-    assert board.post(f"/api/data/edit?{DATA}", asked)[0] == 409, "only what was shown is changed"
-    status, answer = board.post(f"/api/data/edit?{DATA}", asked | {"shown": preview["shown"]})
+    assert board.post(f"/api/data/edit?{DATA}", change)[0] == 409, "only what was shown is changed"
+    status, answer = board.post(f"/api/data/edit?{DATA}", change | {"shown": preview["shown"]})
     assert (status, answer["message"]) == (200, "Saved (2 files).")
     changed = [f"image 0, {SCRIPT}", "image 1", f"image 2, {SCRIPT}", "image 3", "image 4"]
     assert captions_of(root) == changed
@@ -96,15 +96,15 @@ def test_all_that_match_are_changed(board: Board, root: Path) -> None:
 
 
 def test_second_browser_with_an_older_page_is_refused(board: Board, root: Path) -> None:
-    asked = {"kind": "append", "text": " fox", "keys": ["000.png"]}
-    _, mine = board.post(f"/api/data/edit?{DATA}", asked | {"preview": True})
+    change = {"kind": "append", "text": " fox", "keys": ["000.png"]}
+    _, mine = board.post(f"/api/data/edit?{DATA}", change | {"preview": True})
     shown = facts_of(board, "001.png")
     edit(board, {"kind": "append", "text": " theirs", "all": True})
     undo = newest(board, "undo")
     edit(board, {"kind": "exclude", "keys": ["001.png"]})
     before = captions_of(root)
     for path, value in (
-        ("edit", asked | {"shown": mine["shown"]}),
+        ("edit", change | {"shown": mine["shown"]}),
         ("edit", {"kind": "region", "rotate": 90, "keys": ["001.png"], "shown": shown["settings"]}),
         ("edit", {"kind": "set", "text": "x", "keys": ["001.png"], "shown": shown["shown"]}),
         ("edit", {"kind": "set", "text": "x", "keys": ["gone.png"], "shown": shown["shown"]}),

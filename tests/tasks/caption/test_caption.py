@@ -142,8 +142,8 @@ def test_killed_command_goes_on_where_it_was(root: Path, tmp_path: Path, monkeyp
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, "it was killed on the way"
     assert caption.run(line) == 0
     assert texts_of(root) == {f"{i:03}": f"{i:03}.png\n" for i in range(12)}
-    asked = (tmp_path / "log").read_text().splitlines()
-    assert len(asked) <= 14, "only the last ones are captioned again"
+    calls = (tmp_path / "log").read_text().splitlines()
+    assert len(calls) <= 14, "only the last ones are captioned again"
 
 
 def test_caption_changed_meanwhile_is_left_as_it_is(root: Path, captioned: Caption) -> None:

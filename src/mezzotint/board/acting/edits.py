@@ -104,10 +104,10 @@ class DataEdits:
 
     def captions(self, keys: Sequence[str]) -> dict[str, str | None]:
         """The captions of images as they are edited."""
-        found: dict[str, str | None] = {}
+        captions: dict[str, str | None] = {}
         for editor, own in self._split(keys):
-            found |= {self._key_of(editor, key): text for key, text in editor.captions(own).items()}
-        return found
+            captions |= {self._key_of(editor, key): text for key, text in editor.captions(own).items()}
+        return captions
 
     def facts(self, key: str) -> dict[str, Any]:
         """What the editor of one image shows, and what its changes are compared with."""
@@ -226,12 +226,13 @@ class DataEdits:
 
     def undoable(self) -> RecordedEdit | None:
         """The change that `undo` would undo."""
-        return _newest(editor.journal.undoable() for editor in self.editors)
+        edits = [one for editor in self.editors if (one := editor.journal.undoable()) is not None]
+        return max(edits, key=lambda one: one.at, default=None)
 
     def redoable(self) -> RecordedEdit | None:
         """The change that `redo` would make again: the one that was undone last."""
-        found = [one for editor in self.editors if (one := editor.journal.redoable()) is not None]
-        return min(found, key=lambda one: one.at, default=None)
+        edits = [one for editor in self.editors if (one := editor.journal.redoable()) is not None]
+        return min(edits, key=lambda one: one.at, default=None)
 
     def history(self) -> list[tuple[RecordedEdit, bool]]:
         """The newest changes and whether each is applied, the newest first."""
@@ -260,10 +261,6 @@ class DataEdits:
 def changes_mask(edit: RecordedEdit | None) -> bool:
     """Whether a change is one of masks."""
     return edit is not None and any(is_named_mask(name.rpartition("/")[2]) for name in edit.files)
-
-
-def _newest(found: Any) -> RecordedEdit | None:
-    return max((one for one in found if one is not None), key=lambda one: one.at, default=None)
 
 
 def _written(files: int) -> str:

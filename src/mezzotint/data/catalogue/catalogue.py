@@ -6,26 +6,24 @@ creates no Python objects per sample.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mezzotint import draws, durable
+from mezzotint import draws
 from mezzotint.data.buckets import buckets
 from mezzotint.data.buckets.buckets import Placed
 from mezzotint.data.catalogue import conditions, indexing
-from mezzotint.data.catalogue._held import HeldIndex, remove_unless_held
+from mezzotint.data.catalogue._index_folders import HeldIndex, lock, newest_columns, prune
 from mezzotint.data.catalogue._probing import Progress
 from mezzotint.data.catalogue.conditions import PairedImages
 from mezzotint.data.catalogue.data_report import DataReport, explain_no_samples, readable, report_of
@@ -50,7 +48,6 @@ from mezzotint.shapes import Size
 ALWAYS_LET_PASS = 20
 MANY = 50_000
 """Minimum number of samples for which reports and hashes are stored in the memo; for fewer they take 0.1 s."""
-_KEPT_INDEXES = 4
 _CHUNK = 1 << 16
 """Number of rows processed at once: intermediate results stay in the processor's cache."""
 _NUMBERS = (
@@ -352,14 +349,14 @@ def _build(
     roots = tuple(source.root for source in sources)
     catalogue = _open_valid(index, roots)
     if catalogue is None:
-        with _lock(parent):  # one process creates it, the others open it
+        with lock(parent):  # one process creates it, the others open it
             catalogue = _open_valid(index, roots)
             if catalogue is None:
                 workers = workers or len(os.sched_getaffinity(0))
-                before = _newest(parent, settings.verify)
+                before = newest_columns(parent, settings.verify)
                 indexing.make(sources, settings, index, before=before, workers=workers, progress=progress)
                 catalogue = Catalogue.open(index, roots)
-                _prune(parent, index)
+                prune(parent, index)
     if condition and not len(catalogue):
         raise DatasetError(conditions.explain_none(catalogue, settings, condition), code="E1294")
     _check(catalogue, settings)
@@ -434,57 +431,6 @@ def _open_valid(index: Path, roots: Sequence[Path]) -> Catalogue | None:
     except (FileNotFoundError, DamagedColumns):  # a damaged index is created again in its place
         return None
     return catalogue if catalogue.has_its_images() else None
-
-
-@contextmanager
-def _lock(parent: Path) -> Iterator[None]:
-    with columns.convert_write_errors(parent):
-        parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(parent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        durable.sweep(parent)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _indexes(parent: Path) -> list[Path]:
-    """The indexes of a data set, newest first."""
-    indexes = [entry.parent for entry in parent.glob("[0-9a-f]*/manifest.json")]
-    return sorted(indexes, key=lambda index: (index / "manifest.json").stat().st_mtime_ns, reverse=True)
-
-
-def _newest(parent: Path, verify: Literal["on_start", "on_first_use"]) -> dict[str, NDArray[Any]]:
-    """The columns of the newest index that can be reused, or an empty dict. An index without decoding
-    (`data.verify=on_first_use`) is not reused for one with decoding."""
-    for index in _indexes(parent):
-        try:
-            table, about = columns.read(index)
-        except (FileNotFoundError, DamagedColumns):
-            continue
-        is_sufficient = verify == "on_first_use" or about.get("verified", "on_start") == "on_start"
-        if about.get("version") == indexing.VERSION and is_sufficient:
-            return table
-    return {}
-
-
-def _prune(parent: Path, current: Path) -> None:
-    for index in _indexes(parent)[_KEPT_INDEXES:]:
-        if index != current:
-            remove_unless_held(index)
-    _sweep(parent)
-
-
-def _sweep(parent: Path) -> None:
-    if not (parent / indexing.IMAGES).is_dir():
-        return
-    try:
-        tables = [columns.read(index)[0] for index in _indexes(parent)]
-        digests = [table[name] for table in tables for name in ("digest", "mask_digest") if name in table]
-    except (FileNotFoundError, DamagedColumns):
-        return  # its files are unknown; the next change sweeps
-    extracted.sweep(parent / indexing.IMAGES, {row.tobytes().hex() for column in digests for row in column})
 
 
 def _check(catalogue: Catalogue, settings: DataSettings) -> None:

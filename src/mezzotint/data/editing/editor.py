@@ -172,8 +172,8 @@ class DataEditor:
             done = self.journal.redo()
         return "" if done is None else done.label
 
-    def _require(self, found: RecordedEdit | None, shown: float | None) -> None:
-        if shown is not None and (found is None or found.at != shown):
+    def _require(self, edit: RecordedEdit | None, shown: float | None) -> None:
+        if shown is not None and (edit is None or edit.at != shown):
             raise self._stale()
 
     def _stale(self) -> DatasetError:

@@ -165,10 +165,10 @@ def parse_operation(value: Mapping[str, Any], count: Callable[[], Mapping[str, i
             f"there is no operation {kind!r}; {did_you_mean(kind, _KINDS, 'try set or append')}", code="E1260"
         )
     names, create = _KINDS[kind]
-    given = [
+    values = [
         _parse_number(value.get(name)) if name == "keep" else _parse_text(kind, name, value.get(name)) for name in names
     ]
-    return create(count(), keep=given[0]) if kind == "sort-frequency" else create(*given)
+    return create(count(), keep=values[0]) if kind == "sort-frequency" else create(*values)
 
 
 def _parse_number(value: Any) -> int:
@@ -178,8 +178,8 @@ def _parse_number(value: Any) -> int:
     return int(text)
 
 
-def _parse_text(kind: str, name: str, given: Any) -> str:
-    value = given if isinstance(given, str) else None
+def _parse_text(kind: str, name: str, field: Any) -> str:
+    value = field if isinstance(field, str) else None
     if value is None or (not value.strip() and (kind, name) not in _MAY_BE_EMPTY):
         raise DatasetError(f"{kind} needs a text for {name}", code="E1260")
     if kind != "set" and re.search(r"[\r\n]", value):
