@@ -120,7 +120,7 @@ def test_image_is_cropped_painted_and_captioned(
     assert page.locator("#editor[open]").count() == 1, "it asks before a change is lost"
     page.fill("#editor-caption", "image 4")
     page.click("#editor-close")
-    assert page.evaluate("document.activeElement.value") == "004.png"
+    wait(page, "document.activeElement.value === '004.png'")
 
 
 def test_second_browser_is_told_that_its_page_is_old(open_page: Callable[..., Any], own: Board, root: Path) -> None:

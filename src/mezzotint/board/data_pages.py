@@ -116,13 +116,6 @@ class DataPages:
                         runs.append((make_printable(self.pages.roots.label(row.name)), reads_masks))
         return runs
 
-    def forget(self, roots: Sequence[Path]) -> None:
-        """Reads the data sets of changed folders again at the next request."""
-        with self._lock:
-            for key, opening in list(self._open.items()):
-                if opening.data is not None and set(opening.data.catalogue.roots) & set(roots):
-                    del self._open[key]
-
     def thumbnail(self, request: Request) -> Response:
         """A thumbnail of a sample."""
         return _webp(thumbnails.thumbnail(*self._image(request)))
@@ -184,8 +177,9 @@ class DataPages:
         resolution = query.get("resolution", "")
         key = f"{run or ''}|{folder or ''}|{resolution}"
         with self._lock:
-            if key in self._open:
+            if key in self._open and not self._open[key].is_old():
                 return self._open[key]
+            self._open.pop(key, None)
         recipe = _recipe_of(run, folder, resolution)
         self._require_inside(recipe)
         with self._lock:

@@ -66,7 +66,8 @@ CODES: dict[str, str] = {
     "Each line is one object: file, the name of an image in the same folder; exclude, true or false; crop, [left, top, "
     "right, bottom] as shares of the image; rotate, 0, 90, 180 or 270 degrees clockwise; review, true or false. Crop "
     "and rotation are for images, not for clips.",
-    "E1265": "An edit of captions was interrupted, and the folder cannot be written to finish it.",
+    "E1265": "Captions are half edited, so they are not read.\n"
+    "An edit was interrupted and the folder cannot be written to finish it, or edits go on while the data are read.",
     "E1266": "`mezzotint caption` wrote no caption for some images.\n"
     "The command or the model failed for them, or gave no text. The same command line again tries only those.",
     "E1267": "A model cannot write captions.\n"

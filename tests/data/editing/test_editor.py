@@ -10,10 +10,12 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mezzotint import durable, fault_injection
+from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.editing import operations
 from mezzotint.data.editing.caption_files import digest_of
@@ -386,3 +388,24 @@ def test_index_that_is_in_use_is_kept(root: Path) -> None:
         folders.append(open_catalogue(root).folder)
     assert [folder.exists() for folder in folders] == [True, False, False, True, True, True, True]
     assert pickle.loads(pickle.dumps(in_use)).captions(0) == ("image 0",)
+
+
+def test_half_written_edit_of_a_folder_below_is_finished(root: Path) -> None:
+    editor = editor_of(root / "cats")
+    names = [key.removeprefix("cats/") for key in KEYS]
+    run_killed(lambda: editor.apply(names, operations.append(", fox")), "edit.file@2:kill")
+    catalogue = open_catalogue(root)
+    assert [catalogue.captions(row) for row in range(3)] == [(f"image {i}, fox",) for i in range(3)]
+
+
+def test_data_that_are_edited_all_the_time_are_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor, numbers, read = editor_of(root), iter(range(100)), indexing.sources_of
+
+    def edit_meanwhile(*arguments: Any) -> Any:
+        editor.apply(KEYS, operations.set_caption(f"edit {next(numbers)}"))
+        return read(*arguments)
+
+    monkeypatch.setattr(indexing, "sources_of", edit_meanwhile)
+    with pytest.raises(DatasetError, match="are being edited") as caught:
+        open_catalogue(root)
+    assert caught.value.code == "E1265"

@@ -37,7 +37,7 @@ class EditPages:
         keys = self._keys(request, edits, value)
         if value.get("preview"):
             return edits.preview(keys, value)
-        return self._changed(edits, edits.apply(keys, value))
+        return {"message": edits.apply(keys, value)}
 
     async def mask(self, request: Request) -> Response:
         """Writes or removes a mask: {key, png, shown}. Returns {message}."""
@@ -48,7 +48,7 @@ class EditPages:
         edits = self._edits(request)
         self._refuse_masks_in_use(edits)
         key = decode_key(str(value.get("key", "")))
-        return self._changed(edits, edits.write_mask(key, value.get("png"), value.get("shown")))
+        return {"message": edits.write_mask(key, value.get("png"), value.get("shown"))}
 
     async def step(self, request: Request) -> Response:
         """Undoes the last change, or makes it again: {redo, shown}. Returns {message}."""
@@ -59,7 +59,7 @@ class EditPages:
         edits, redo = self._edits(request), bool(value.get("redo"))
         if changes_mask(edits.redoable() if redo else edits.undoable()):
             self._refuse_masks_in_use(edits)
-        return self._changed(edits, edits.step(shown=value.get("shown"), redo=redo))
+        return {"message": edits.step(shown=value.get("shown"), redo=redo)}
 
     def facts(self, request: Request) -> Response:
         """The facts of one image for its editor."""
@@ -97,10 +97,6 @@ class EditPages:
     def _filtered(self, request: Request, edits: DataEdits) -> list[str]:
         rows: Sequence[int] = filtered_rows(edits.data, request.query_params).tolist()
         return [edits.data.catalogue.key(row) for row in rows]
-
-    def _changed(self, edits: DataEdits, message: str) -> dict[str, Any]:
-        self.data.forget(edits.data.catalogue.roots)
-        return {"message": message}
 
     def _refuse_masks_in_use(self, edits: DataEdits) -> None:
         roots: Sequence[Path] = edits.data.catalogue.roots

@@ -24,6 +24,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.buckets.buckets import Placed
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.editing import journal
 from mezzotint.data.files import image_settings
 from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.masks import is_named_mask
@@ -70,6 +71,8 @@ class DataSet:
     placed: Placed
     same: Mapping[int, int]
     lost: Mapping[int, int]
+    marks: Sequence[str] = ()
+    """Of the edits of its folders, see `data.editing.journal`."""
     is_folder: bool = False
     """Whether it is a folder that is shown without a recipe."""
     tokens: tuple[list[int], int] | str = "tokens are counted only for the data of a run"
@@ -279,7 +282,7 @@ def recipe_of(folder: Path, overrides: Sequence[str] = ()) -> Recipe:
 def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], None] | None = None) -> DataSet:
     """The data set of a located recipe. run: the folder whose data report gives lost tokens. Raises DatasetError and
     StorageError."""
-    settings = recipe.data
+    settings, marks = recipe.data, _marks_of(recipe.data)
     catalogue = catalogues.build(settings, settings.cache.path.expanduser() / "catalogues", progress=progress)
     rows = np.arange(len(catalogue))
     same = images.find_copies(catalogue)
@@ -296,7 +299,14 @@ def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], N
         "review": _find_to_review(catalogue),
     }
     placed = catalogue.buckets_of(rows, settings)
-    return DataSet(recipe, catalogue, masks, placed, same, lost, is_folder=run is None)
+    return DataSet(recipe, catalogue, masks, placed, same, lost, marks=marks, is_folder=run is None)
+
+
+def _marks_of(settings: DataSettings) -> list[str]:
+    paths = (one.settings.path for one in settings.image_sets())
+    return [
+        mark for path in paths if path is not None and not is_remote(path) for mark in journal.marks(path.resolve())
+    ]
 
 
 def _find_to_review(catalogue: Catalogue) -> NDArray[np.bool_]:
@@ -354,6 +364,10 @@ class Opening:
     total: int = 0
     is_counted: bool = False
     _ready: threading.Event = field(default_factory=threading.Event)
+
+    def is_old(self) -> bool:
+        """Whether its folders have been edited since it was opened, here, in another window or by a command."""
+        return self.data is not None and self.data.marks != _marks_of(self.data.settings)
 
     def start(self, recipe: Recipe, run: Path | None) -> None:
         """Starts the thread. With a run, it then counts tokens of captions with the run's tokenizer."""

@@ -33,6 +33,7 @@ from mezzotint.data.files.columns import DamagedColumns, Texts
 from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.memo import Memo
 from mezzotint.data.files.overrides import SampleOverrides
+from mezzotint.data.formats.base import Source
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
 from mezzotint.settings.base import with_values
@@ -48,6 +49,8 @@ from mezzotint.shapes import Size
 ALWAYS_LET_PASS = 20
 MANY = 50_000
 """Minimum number of samples for which reports and hashes are stored in the memo; for fewer they take 0.1 s."""
+_MOST_READINGS = 4
+"""How often a data set that is edited meanwhile is read again."""
 _CHUNK = 1 << 16
 """Number of rows processed at once: intermediate results stay in the processor's cache."""
 _NUMBERS = (
@@ -326,37 +329,7 @@ def build(
     captions, E1205 more than `settings.max_skipped` of the files cannot be used, E1265 a half-written edit that cannot
     be finished. StorageError if the index cannot be written.
     """
-    marks = None
-    while marks != (now := _settle_edits(settings)):  # an edit while the files are read makes a mixture of both
-        marks = now
-        catalogue = _build(settings, folder, workers, progress, condition)
-    return catalogue
-
-
-def _settle_edits(settings: DataSettings) -> list[list[str]]:
-    """What changes with each edit of the folders of a data set, after every edit in them has been finished."""
-    paths = [one.settings.path for one in settings.image_sets()]
-    roots = [path if path.is_dir() else path.parent for path in paths if path is not None and not is_remote(path)]
-    return [journal.settle(root.resolve()) for root in roots]
-
-
-def _build(
-    settings: DataSettings, folder: Path, workers: int | None, progress: Progress | None, condition: str
-) -> Catalogue:
-    sources = indexing.sources_of(settings, condition)
-    parent = folder.expanduser() / indexing.lineage(sources, settings)
-    index = parent / indexing.address(sources, settings)
-    roots = tuple(source.root for source in sources)
-    catalogue = _open_valid(index, roots)
-    if catalogue is None:
-        with lock(parent):  # one process creates it, the others open it
-            catalogue = _open_valid(index, roots)
-            if catalogue is None:
-                workers = workers or len(os.sched_getaffinity(0))
-                before = newest_columns(parent, settings.verify)
-                indexing.make(sources, settings, index, before=before, workers=workers, progress=progress)
-                catalogue = Catalogue.open(index, roots)
-                prune(parent, index)
+    catalogue = _read_between_edits(settings, folder, workers, progress, condition)
     if condition and not len(catalogue):
         raise DatasetError(conditions.explain_none(catalogue, settings, condition), code="E1294")
     _check(catalogue, settings)
@@ -371,6 +344,52 @@ def _build(
         section, own = condition_sets.images_settings(settings, name), condition_sets.is_in_data_set(settings, name)
         images[name] = build(section, folder, workers=workers, progress=progress, condition=name if own else "")
     return with_conditions(catalogue, images, settings)
+
+
+def _read_between_edits(
+    settings: DataSettings, folder: Path, workers: int | None, progress: Progress | None, condition: str
+) -> Catalogue:
+    """The index of a data set, read while nobody edits it: neither half of an edit, nor one before and one after.
+    Raises DatasetError E1265 if an edit cannot be finished, or edits do not end."""
+    paths = [one.settings.path for one in settings.image_sets()]
+    edited = [path.resolve() for path in paths if path is not None and not is_remote(path)]
+    marks = _settle_edits(edited)
+    for _ in range(_MOST_READINGS):
+        sources = indexing.sources_of(settings, condition)
+        catalogue = _open_or_make(sources, settings, folder, workers, progress)
+        below = (source.root / name for source in sources for name in source.folders)
+        edited = list(dict.fromkeys((*edited, *below)))
+        before, marks = marks, _settle_edits(edited)
+        if marks == before:
+            return catalogue
+    raise DatasetError(
+        f"{', '.join(map(str, catalogue.roots))}: captions are being edited and change while they are read; start "
+        "again when that has ended",
+        code="E1265",
+    )
+
+
+def _settle_edits(folders: Sequence[Path]) -> list[str]:
+    return sorted({mark for folder in folders for mark in journal.settle(folder)})
+
+
+def _open_or_make(
+    sources: Sequence[Source], settings: DataSettings, folder: Path, workers: int | None, progress: Progress | None
+) -> Catalogue:
+    parent = folder.expanduser() / indexing.lineage(sources, settings)
+    index = parent / indexing.address(sources, settings)
+    roots = tuple(source.root for source in sources)
+    catalogue = _open_valid(index, roots)
+    if catalogue is None:
+        with lock(parent):  # one process creates it, the others open it
+            catalogue = _open_valid(index, roots)
+            if catalogue is None:
+                workers = workers or len(os.sched_getaffinity(0))
+                before = newest_columns(parent, settings.verify)
+                indexing.make(sources, settings, index, before=before, workers=workers, progress=progress)
+                catalogue = Catalogue.open(index, roots)
+                prune(parent, index)
+    return catalogue
 
 
 def with_conditions(catalogue: Catalogue, images: Mapping[str, Catalogue], settings: DataSettings) -> Catalogue:

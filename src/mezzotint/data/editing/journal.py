@@ -225,29 +225,36 @@ class Journal:
             yield path
 
 
-def settle(root: Path) -> list[str]:
-    """Finishes an edit of a folder, or of one that it is in, that a killed process has begun, and waits for one that is
-    being made. Returns texts of which one is another after each edit. Raises as `Journal.lock`, and DatasetError E1265
-    if the edit cannot be finished here."""
-    return [_settle(folder) for folder in (root, *root.parents) if (folder / FOLDER).is_dir()]
+def settle(folder: Path) -> list[str]:
+    """Finishes edits of a folder, and of those that it is in, that a killed process has begun, and waits for one that
+    is being made; returns `marks`. Raises as `Journal.lock`, and DatasetError E1265 if one cannot be finished here."""
+    for root in _edited_folders(folder):
+        journal = Journal(root)
+        if journal.is_moving():
+            try:
+                with journal.lock():
+                    pass
+            except StorageError as error:
+                raise DatasetError(
+                    f"{root}: an edit of its captions was interrupted, so some are changed and others are not; finish "
+                    f"it by starting once where the folder can be written ({error.message})",
+                    code="E1265",
+                ) from error
+    return marks(folder)
 
 
-def _settle(root: Path) -> str:
-    journal = Journal(root)
-    if journal.is_moving():
-        try:
-            with journal.lock():
-                pass
-        except StorageError as error:
-            raise DatasetError(
-                f"{root}: an edit of its captions was interrupted, so some are changed and others are not; finish it "
-                f"by starting once where the folder can be written ({error.message})",
-                code="E1265",
-            ) from error
-    with suppress(OSError):
-        facts = os.stat(journal.folder / _STATE)
-        return f"{facts.st_ino} {facts.st_mtime_ns}"
-    return ""
+def marks(folder: Path) -> list[str]:
+    """Texts of which one is another after each edit of a folder, or of one that it is in."""
+    texts = []
+    for root in _edited_folders(folder):
+        with suppress(OSError):
+            facts = os.stat(root / FOLDER / _STATE)
+            texts.append(f"{root} {facts.st_ino} {facts.st_mtime_ns}")
+    return texts
+
+
+def _edited_folders(folder: Path) -> list[Path]:
+    return [root for root in (folder, *folder.parents) if (root / FOLDER).is_dir()]
 
 
 def write_all(root: Path, contents: Mapping[str, bytes | None]) -> None:

@@ -46,12 +46,14 @@ PLAIN = ImageSettings()
 @dataclass(slots=True)
 class FolderSettings:
     """The settings of the images below a root. of_names: by name relative to the root. digest: a hash of those that
-    change what is trained, hexadecimal; "" if there are none. used: names of images that were asked for."""
+    change what is trained, hexadecimal; "" if there are none. used: names of images that were asked for.
+    folders: that can have such a file, relative to the root."""
 
     root: Path
     of_names: Mapping[str, ImageSettings] = field(default_factory=dict)
     digest: str = ""
     used: set[str] = field(default_factory=set)
+    folders: tuple[str, ...] = ()
 
     def of(self, name: str) -> ImageSettings:
         """The settings of an image, by its name relative to the root."""
@@ -74,7 +76,8 @@ def read_below(root: Path, names: Iterable[str]) -> FolderSettings:
             text = _read(path, root)
             of_names |= {f"{folder}/{name}" if folder else name: one for name, one in parse(text, path)}
     trained = {name: replace(one, review=False) for name, one in of_names.items()}
-    return FolderSettings(root, of_names, digest_of({name: one for name, one in trained.items() if one != PLAIN}))
+    digest = digest_of({name: one for name, one in trained.items() if one != PLAIN})
+    return FolderSettings(root, of_names, digest, folders=tuple(folders))
 
 
 def digest_of(settings: Mapping[str, ImageSettings]) -> str:

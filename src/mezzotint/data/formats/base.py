@@ -54,6 +54,11 @@ class Source:
     image_settings: FolderSettings | None = None
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of a local data set's files, relative to the root."""
+        return self.image_settings.folders if self.image_settings is not None else ()
+
+    @property
     def repeats(self) -> float:
         """How often an epoch visits each sample, if the format gives it no other number."""
         return self.settings.repeats
