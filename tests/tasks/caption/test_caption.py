@@ -250,3 +250,15 @@ def test_code_and_pickles_of_a_model_are_refused(root: Path, capsys: pytest.Capt
     assert main(["caption", str(root), f"data.cache.path={root.parent / 'cache'}", f"--model={folder}"]) == 2
     assert "E1267" in capsys.readouterr().err
     assert not (root / "hacked").exists()
+
+
+def test_captions_go_into_the_table_of_the_folder(root: Path, captioned: Caption) -> None:
+    table = root / "metadata.jsonl"
+    table.write_text('{"file_name": "a/000.png", "n": 1}\n{"file_name": "a/001.png", "text": "by hand"}\n')
+    assert captioned(NAME) == 0
+    rows = table.read_text().splitlines()
+    assert rows == [
+        '{"file_name": "a/000.png", "n": 1, "text": "the 000"}',
+        '{"file_name": "a/001.png", "text": "by hand"}',
+    ]
+    assert not (root / "a" / "000.txt").exists()
