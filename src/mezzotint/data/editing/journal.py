@@ -147,7 +147,7 @@ class Journal:
         return [(edit, number <= applied) for number in numbers if (edit := self._edit_at(number)) is not None]
 
     def _edit_at(self, number: int) -> RecordedEdit | None:
-        return _edit_of(number, self._read(number)) if number and self._path(number).is_file() else None
+        return _edit_of(number, self._record(number)) if number and self._path(number).is_file() else None
 
     def is_moving(self) -> bool:
         """Whether a process is changing files, or was killed while it did."""
@@ -191,12 +191,17 @@ class Journal:
         return applied, moving_to
 
     def _read(self, number: int) -> dict[str, Any]:
+        """The record of a transaction that is going to be applied or undone."""
+        value = self._record(number)
+        for one in value["files"]:
+            _require_editable(self.root, one["name"])
+        return value
+
+    def _record(self, number: int) -> dict[str, Any]:
         path = self._path(number)
         value = self._parse(path)
         if value is None or not _is_record(value):
             raise self._damaged(path)
-        for one in value["files"]:
-            _require_editable(self.root, one["name"])
         return value
 
     def _parse(self, path: Path) -> dict[str, Any] | None:
