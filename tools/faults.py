@@ -38,7 +38,7 @@ continues with a warning.
 GROUPS = {
     "A": "Death at any moment", "B": "Signals", "C": "Several processes", "D": "Storage", "E": "Damaged checkpoints",
     "F": "Data", "G": "Numbers and memory", "H": "Recipe and environment", "I": "Hostility",
-    "J": "Found by an attack", "K": "Untrusted data and surroundings",
+    "J": "Found by an attack", "K": "Untrusted data and surroundings", "L": "Edits of data",
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ OWED = 0
 
 
 def test_each_fault_has_a_row() -> None:
-    counts = {"A": 12, "B": 8, "C": 9, "D": 12, "E": 10, "F": 14, "G": 7, "H": 7, "I": 7, "J": 47, "K": 7}
+    counts = {"A": 12, "B": 8, "C": 9, "D": 12, "E": 10, "F": 14, "G": 7, "H": 7, "I": 7, "J": 47, "K": 7, "L": 9}
     assert [row["id"] for row in ROWS] == [f"{letter}{n + 1}" for letter, num in counts.items() for n in range(num)]
     assert all(row["fault"] and row["expected"] for row in ROWS)
     assert sum(row["test"] == "owed" for row in ROWS) == OWED
