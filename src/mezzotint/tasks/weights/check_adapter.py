@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
         if not files.is_adapter(tensors):
             raise WeightsError(f"{file}: has no tensors of an adapter", code="E1430")
         if base is None:
-            models = guess(file, tensors)
+            models = guess(file, tensors, metadata)
         else:
             model_of_base = AdapterBase.at(base, config(line))
             files.read(file, model_of_base.names)
@@ -62,9 +62,13 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
-    """The model whose layers a file names; several if they have the same names. Raises WeightsError E1431 for an
-    unknown model."""
+_FAMILIES = {"stable-diffusion-v": "sd", "stable-diffusion-xl-v": "sdxl"}
+"""By the begin of the architecture in a ModelSpec header: families whose layers may have the same names."""
+
+
+def guess(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> list[Model]:
+    """The model whose layers a file names, of the family in its ModelSpec header if there is one; several if they have
+    the same names. Raises WeightsError E1431 for an unknown model."""
     stems = {layer.name for layer in readers.layers_of(tensors)}
 
     def count_matches(model: Model) -> tuple[int, int]:
@@ -74,6 +78,9 @@ def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
         return matches, len(stems & lookup.keys()) if model.is_full_size else matches
 
     scores = [(count_matches(model), model) for model in _list_models()]
+    architecture = metadata.get("modelspec.architecture", "")
+    named = next((family for start, family in _FAMILIES.items() if architecture.startswith(start)), None)
+    scores = [entry for entry in scores if entry[1].family == named and entry[0][0]] or scores
     best = max(score for score, _ in scores)
     if best[0] == 0:
         raise WeightsError(
