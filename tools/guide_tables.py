@@ -7,12 +7,12 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from mezzotint.compat.setting_names.table import DIFFUSERS, KOHYA, NAMES, ONE
+from mezzotint.settings.reading.foreign_names import foreign_names
 from mezzotint.settings.reading.read import read, shipped_recipes
 from mezzotint.settings.recipe import Recipe
 
 _MEMORY = re.compile(r"Memory of a step as `mezzotint check` predicts it: ([\d.]+ GB)")
-_TRAINERS = (KOHYA, ONE, DIFFUSERS)
+_TRAINERS = ("kohya", "OneTrainer", "diffusers")
 
 
 def recipe_values() -> list[str]:
@@ -43,7 +43,7 @@ def _row(name: str, recipe: Recipe, memory: str) -> str:
 def setting_terms() -> list[str]:
     """A row for each setting that at least two of the trainers have a name for, in the order of the recipe."""
     names: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for name, foreign in NAMES.items():
+    for name, foreign in foreign_names().items():
         for trainer in foreign.origins:
             if foreign.path:
                 names[foreign.path][trainer].append(f"`{name}`")

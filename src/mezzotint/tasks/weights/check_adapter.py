@@ -15,23 +15,27 @@ from mezzotint.adapters import files, readers
 from mezzotint.adapters.names import LayerNames
 from mezzotint.adapters.readers import Verdict
 from mezzotint.errors import WeightsError, escape_line
-from mezzotint.settings.families.base import specs
+from mezzotint.settings.families.base import ShippedConfig, specs
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights.adapter_files import AdapterBase
 from mezzotint.tasks.weights.args import config
 from mezzotint.weights.files import pickled, tensor_files
+from mezzotint.weights.folder.model_folder import open_folder, shipped_folder
+from mezzotint.weights.single_file.writing import describe_folder
 
 
 @dataclass(frozen=True)
 class Model:
     """The layers that a file is compared with. numbered: whether block numbers are those of the file's model.
-    is_full_size: whether the layers are those of the published models."""
+    is_full_size: whether the layers are those of the published models. architectures: its names in ModelSpec
+    headers."""
 
     family: str
     called: str
     names: LayerNames
     numbered: bool
     is_full_size: bool = False
+    architectures: frozenset[str] = frozenset()
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -62,10 +66,6 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-_FAMILIES = {"stable-diffusion-v": "sd", "stable-diffusion-xl-v": "sdxl"}
-"""By the begin of the architecture in a ModelSpec header: families whose layers may have the same names."""
-
-
 def guess(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> list[Model]:
     """The model whose layers a file names, of the family in its ModelSpec header if there is one; several if they have
     the same names. Raises WeightsError E1431 for an unknown model."""
@@ -78,9 +78,8 @@ def guess(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
         return matches, len(stems & lookup.keys()) if model.is_full_size else matches
 
     scores = [(count_matches(model), model) for model in _list_models()]
-    architecture = metadata.get("modelspec.architecture", "")
-    named = next((family for start, family in _FAMILIES.items() if architecture.startswith(start)), None)
-    scores = [entry for entry in scores if entry[1].family == named and entry[0][0]] or scores
+    named = metadata.get("modelspec.architecture", "").partition("/")[0]
+    scores = [entry for entry in scores if named in entry[1].architectures and entry[0][0]] or scores
     best = max(score for score, _ in scores)
     if best[0] == 0:
         raise WeightsError(
@@ -96,9 +95,13 @@ def _list_models() -> Iterator[Model]:
         family = registry.find("families", spec.name).Family
         if spec.shipped:  # families whose layers differ only in their block numbers
             names = AdapterBase.at(Path(spec.shipped[0].name)).names
-            yield Model(spec.name, spec.label, names, False, True)
+            yield Model(spec.name, spec.label, names, False, True, frozenset(map(_architecture, spec.shipped)))
         else:
             yield Model(spec.name, spec.label, LayerNames.of(family.files.tiny()), False)
+
+
+def _architecture(config: ShippedConfig) -> str:
+    return describe_folder(open_folder(shipped_folder(config.name)), config.prediction, "").architecture
 
 
 def describe(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], model: Model) -> Iterator[str]:
