@@ -400,13 +400,13 @@ class _Draft:
         trigger, goal = self._trigger, GOALS[self.choices.goal]
         if trigger and not self.data.is_named:  # otherwise the word is where the captions have it
             template = goal.template if self.data.captions else goal.alone
-            how = template.replace("{trigger}", trigger) if template else f"{trigger} {{caption}}"
-            why = "The word that gets what was learned: write it in a prompt."
+            why = "Write it in a prompt to get what was learned" + ("." if template else "; it is put before each caption.")
             yield Row("Trigger word", "data.captions.trigger", trigger, why)
             if template:
                 why = "The image’s own caption, with the word behind it." if self.data.captions else (
                     "Images without captions get this one: only the word is new in it."
                 )  # fmt: skip
+                how = template.replace("{trigger}", trigger)
                 yield Row("Captions", "data.captions.template", template, f"{why} “{how}”")
         if self.choices.goal == "subject" and self.recipe.data.captions.dropout:
             why = "Dropped captions would teach the subject to prompts that do not ask for it."

@@ -204,7 +204,7 @@ def find_models(roots: RootFolders) -> tuple[list[FoundModel], bool]:
 def read_model(roots: RootFolders, name: str) -> FoundModel:
     """The model with a name. Raises OutsideFolders."""
     if name == SHIPPED + SHIPPED_MODEL:
-        about = "ships with Mezzotint: coloured shapes of 64 pixels, trains on a processor in minutes"
+        about = "ships with Mezzotint; coloured shapes of 64 pixels, which a processor trains in minutes"
         facts = ModelFacts(
             path=SHIPPED_MODEL, label=SHIPPED_MODEL, family=_kinds().family_at(MODELS / SHIPPED_MODEL) or "",
             shipped=SHIPPED_MODEL,

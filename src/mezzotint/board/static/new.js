@@ -74,11 +74,12 @@ async function listData() {
 
 async function listModels() {
   const { rows, cards: found, is_cut } = await askJSON("/api/new/models");
-  const option = (row) => el("option", { value: row.name, disabled: !row.usable }, `${row.label}: ${row.about}`);
+  const option = (row) => el("option", { value: row.name, disabled: !row.usable, "data-about": row.about }, row.usable ? row.label : `${row.label}: ${row.about}`);
   const usable = rows.filter((row) => row.usable), others = rows.filter((row) => !row.usable);
   fill(byId("model"), [...usable.map(option), ...(others.length ? [el("optgroup", { label: "Not trained from this page" }, ...others.map(option))] : [])], null);
-  byId("a-model").textContent = is_cut ? "There are too many folders to search all of them: start the page with the folder of your models."
-    : usable.length > 1 ? "" : "Only the model that ships was found. Start the page with the folder of your models, too: mezzotint board RUNS MODELS.";
+  modelHint = is_cut ? "There are too many folders to search all of them: start the page with the folder of your models."
+    : usable.length > 1 ? "" : "Others are found in the folders of this page: start it with that of your models, too (mezzotint board RUNS MODELS).";
+  showModel();
   cards = found;
   const memory = byId("memory");
   byId("a-memory").textContent = found.length ? `Found: ${found.map((card) => `${card.name} with ${card.gb} GB`).join(", ")}.`
@@ -89,6 +90,14 @@ async function listModels() {
     memory.value = String(gb);
   }
   if ([...memory.options].some((one) => one.value === urlValue("memory"))) memory.value = urlValue("memory");
+}
+
+let modelHint = "";
+
+/** What the chosen model is, and where others are looked for. */
+function showModel() {
+  const about = byId("model").selectedOptions[0]?.dataset.about ?? "";
+  byId("a-model").textContent = [about && `${about[0].toUpperCase()}${about.slice(1)}.`, modelHint].filter(Boolean).join(" ");
 }
 
 // --- the proposal ---
@@ -116,7 +125,7 @@ function showThumbs(data) {
 function rowOf(row) {
   const id = `r-${row.path || "recipe"}`, lines = row.value.split("\n").length;
   const value = !row.editable ? el("span", { class: "fixed" }, row.value)
-    : row.path === "sample.prompts" ? el("textarea", { id, rows: String(lines), spellcheck: "false", "aria-describedby": `w-${id}` }, row.value)
+    : row.path === "sample.prompts" ? el("textarea", { id, rows: String(lines), spellcheck: "false", placeholder: "captions of your images", "aria-describedby": `w-${id}` }, row.value)
       : el("input", { id, type: "text", value: row.value, inputmode: "decimal", size: "8", "aria-describedby": `w-${id}` });
   if (row.editable) value.dataset.path = row.path;
   const name = el(row.editable ? "label" : "span", row.editable ? { for: id } : {}, row.label);
@@ -225,6 +234,7 @@ form.addEventListener("input", (event) => {
   } else if (target.name === "name") target.dataset.own = target.value ? "1" : "";
   else if (["goal", "model", "data"].includes(target.name)) changed = {};
   if (target.name === "goal") showGoal();
+  if (target.name === "model") showModel();
   byId("done").textContent = "";
   later("propose", target.type === "text" || target.type === "textarea" ? 300 : 0, propose);
 });
