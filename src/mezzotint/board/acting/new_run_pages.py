@@ -37,6 +37,7 @@ CARDS = (8, 12, 16, 24, 32, 48, 80)
 """Memory of cards to choose from, GB."""
 
 _SECONDS = {"check": 300, "doctor": 180}
+_WAIT_SECONDS, _MOST_COMMANDS = 0.5, 20
 _MOST_EXAMINED = 2000
 """Images that the doctor examines at most."""
 _WORST = 3
@@ -50,49 +51,75 @@ _FIELDS = (
 
 
 @dataclass(eq=False)
-class LatestCommands:
-    """Runs commands for the pages in browsers, one at a time. A newer command of the same page ends the one before it,
-    whose result nobody needs any more."""
+class Command:
+    """A command that runs in the background. result: None until it ends; has_timed_out: whether it was ended."""
 
-    _turns: dict[tuple[str, str], int] = field(default_factory=dict)
-    _running: dict[tuple[str, str], subprocess.Popen[bytes]] = field(default_factory=dict)
+    line: tuple[str, ...]
+    result: subprocess.CompletedProcess[bytes] | None = None
+    has_timed_out: bool = False
+    is_wanted: bool = True
+    ended: threading.Event = field(default_factory=threading.Event)
+    _process: subprocess.Popen[bytes] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _one: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, page: str, line: Sequence[str], folder: Path) -> subprocess.CompletedProcess[bytes] | None:
-        """The result of `mezzotint LINE`; None if a newer one replaced it. Raises subprocess.TimeoutExpired."""
-        key = (page, line[0])
+    def run(self, folder: Path) -> None:
+        """Runs it to its end, unless nobody wants it any more."""
         with self._lock:
-            turn = self._turns[key] = self._turns.pop(key, 0) + 1
-            while len(self._turns) > 100:
-                self._turns.pop(next(iter(self._turns)))
-            if key in self._running:
-                self._running[key].kill()
-        with self._one:
-            with self._lock:
-                if self._turns.get(key) != turn:
-                    return None
-                process = self._running[key] = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "mezzotint", *line], stdin=subprocess.DEVNULL,
+            if self.is_wanted:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "mezzotint", *self.line], stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
                 )  # fmt: skip
+        if self._process is not None:
             try:
-                out, errors = process.communicate(timeout=_SECONDS[line[0]])
-            finally:
-                process.kill()
-                process.wait()
-                with self._lock:
-                    self._running.pop(key, None)
-        if self._turns.get(key) != turn:
-            return None
-        return subprocess.CompletedProcess(line, process.returncode, out, errors)
+                out, errors = self._process.communicate(timeout=_SECONDS[self.line[0]])
+                self.result = subprocess.CompletedProcess(self.line, self._process.returncode, out, errors)
+            except subprocess.TimeoutExpired:
+                self.has_timed_out = True
+                self._process.kill()
+                self._process.communicate()
+        self.ended.set()
+
+    def end(self) -> None:
+        """Ends it, or keeps it from starting."""
+        with self._lock:
+            self.is_wanted = False
+            if self._process is not None:
+                self._process.kill()
+
+
+@dataclass(eq=False)
+class BackgroundCommands:
+    """Commands for the pages in browsers, one at a time: of each page the newest `check` and `doctor`."""
+
+    _commands: dict[tuple[str, str], Command] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def ask(self, page: str, line: Sequence[str], folder: Path) -> Command:
+        """The command `mezzotint LINE`, started by the first question for it, after a short wait for its end."""
+        key = (page, line[0])
+        with self._lock:
+            command = self._commands.get(key)
+            if command is None or command.line != tuple(line):
+                if command is not None:
+                    command.end()
+                command = self._commands[key] = Command(tuple(line))
+                threading.Thread(target=self._run, args=(command, folder), daemon=True).start()
+            while len(self._commands) > _MOST_COMMANDS:
+                self._commands.pop(next(iter(self._commands))).end()
+        command.ended.wait(_WAIT_SECONDS)
+        return command
+
+    def _run(self, command: Command, folder: Path) -> None:
+        with self._turn:
+            command.run(folder)
 
     def close(self) -> None:
         """Ends what runs."""
         with self._lock:
-            self._turns.clear()
-            for process in self._running.values():
-                process.kill()
+            for command in self._commands.values():
+                command.end()
 
 
 @dataclass(eq=False)
@@ -100,7 +127,7 @@ class NewRunPages:
     """Handlers of the page New run."""
 
     pages: Pages
-    commands: LatestCommands = field(default_factory=LatestCommands)
+    commands: BackgroundCommands = field(default_factory=BackgroundCommands)
 
     def __post_init__(self) -> None:
         self.pages.at_close.append(self.commands.close)
@@ -220,16 +247,17 @@ class NewRunPages:
 
     async def memory(self, request: Request) -> Response:
         """What `mezzotint check` computes for a proposal: {page, base, changes, memory}. Returns {sentence, rows,
-        changes, messages, command}, or {} once a newer question has replaced this one."""
+        changes, messages}, or {is_pending} until it has ended."""
         value = await read_body(request)
         return JsonAnswer(await run_in_threadpool(self._memory, value))
 
     def _memory(self, value: Mapping[str, Any]) -> dict[str, Any]:
         card = parse_whole(str(value.get("memory", "")))
         line = ["check", *self._arguments(value), "--json", *([f"--fit={card}GB"] if card else [])]
-        document, problems, is_replaced = self._run(value, line)
-        if is_replaced:
-            return {}
+        output = self._ask(value, line)
+        if output is None:
+            return {"is_pending": True}
+        document, problems = output
         answer: dict[str, Any] = {"sentence": "", "rows": [], "changes": {}, "messages": problems}
         if document.get("fit"):
             answer |= _fitting_of(document["fit"])
@@ -241,16 +269,17 @@ class NewRunPages:
 
     async def doctor(self, request: Request) -> Response:
         """The worst findings of `mezzotint doctor` in the data of a proposal: {page, base, changes, samples}. Returns
-        {findings, about, messages}, or {} once a newer question has replaced this one."""
+        {findings, more, about, messages}, or {is_pending} until it has ended."""
         value = await read_body(request)
         return JsonAnswer(await run_in_threadpool(self._doctor, value))
 
     def _doctor(self, value: Mapping[str, Any]) -> dict[str, Any]:
         samples = parse_whole(str(value.get("samples", "")))
         most = [f"data.max_samples={_MOST_EXAMINED}"] if samples > _MOST_EXAMINED else []
-        document, problems, is_replaced = self._run(value, ["doctor", *self._arguments(value), *most, "--json"])
-        if is_replaced:
-            return {}
+        output = self._ask(value, ["doctor", *self._arguments(value), *most, "--json"])
+        if output is None:
+            return {"is_pending": True}
+        document, problems = output
         findings = [one for one in document.get("findings", []) if one["status"] in ("mend", "look")]
         worst = [
             {name: make_printable(str(one[name])) for name in ("status", "sentence", "advice")} for one in findings
@@ -264,15 +293,15 @@ class NewRunPages:
             raise OutsideFolders(base)
         return [base, *list_overrides(value)]
 
-    def _run(self, value: Mapping[str, Any], line: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]], bool]:
-        """The JSON document that a command prints, its problems as messages, and whether a newer one replaced it."""
-        try:
-            done = self.commands.run(str(value.get("page", ""))[:40], line, self.pages.roots.folders[0])
-        except subprocess.TimeoutExpired:
+    def _ask(self, value: Mapping[str, Any], line: list[str]) -> tuple[dict[str, Any], list[dict[str, str]]] | None:
+        """The JSON document that a command prints, and its problems as messages; None until it has ended."""
+        command = self.commands.ask(str(value.get("page", ""))[:40], line, self.pages.roots.folders[0])
+        if command.has_timed_out:
             text = f"`mezzotint {line[0]}` was ended after {_SECONDS[line[0]]} s."
-            return {}, [{"field": "proposal", "kind": "hint", "text": text}], False
+            return {}, [{"field": "proposal", "kind": "hint", "text": text}]
+        done = command.result
         if done is None:
-            return {}, [], True
+            return None
         document: dict[str, Any] = {}
         with suppress(ValueError):  # it ended with an error before there was a result
             document = outside.parse_json(done.stdout.decode("utf-8", "replace")) or {}
@@ -280,11 +309,10 @@ class NewRunPages:
         if done.returncode and not document:
             errors = make_printable(done.stderr.decode("utf-8", "replace"))
             listed = REPORTED.findall(errors) or [("", errors.strip()[-500:] or "the command failed")]
-        messages = [
+        return document, [
             {"field": _field_of(_setting_in(text), code), "kind": "wrong", "text": make_printable(f"{code} {text}")}
             for code, text in listed
         ]
-        return document, messages, False
 
 
 def _fitting_of(fit: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,12 +89,16 @@ def find_data(roots: RootFolders) -> tuple[list[tuple[str, str, ImageFolder]], b
     """(name, label, facts) of the folders with images or clips, and whether not all folders were searched. The counts
     include the folders inside; a folder that only has others in it is listed if it has several."""
     rows = [
-        (SHIPPED + SHIPPED_DATA, f"{SHIPPED_DATA} (ships with Mezzotint)", _survey(SHIPPED_FOLDER, 0, Limits(), {}))
+        (
+            SHIPPED + SHIPPED_DATA,
+            f"{SHIPPED_DATA} (ships with Mezzotint)",
+            _survey(SHIPPED_FOLDER, SHIPPED_FOLDER, 0, Limits(), {}),
+        )
     ]
     limits = Limits()
     for root in roots.folders:
         found: dict[Path, ImageFolder] = {}
-        _survey(root, 0, limits, found)
+        _survey(root, root, 0, limits, found)
         names = [(roots.name_of(path), facts) for path, facts in sorted(found.items())]
         rows += [(name, make_printable(roots.label(name)), facts) for name, facts in names if name is not None]
     return rows, limits.is_cut
@@ -113,7 +117,7 @@ def data_path(roots: RootFolders, name: str) -> Path:
 def read_data(roots: RootFolders, name: str, trigger: str) -> tuple[DataFacts, ImageFolder]:
     """The facts of a folder for a proposal. Raises OutsideFolders."""
     path = data_path(roots, name)
-    folder = _survey(path, 0, Limits(), {})
+    folder = _survey(path, path, 0, Limits(), {})
     is_shipped = name.startswith(SHIPPED)
     facts = DataFacts(
         path=SHIPPED_DATA if is_shipped else str(path),
@@ -124,14 +128,14 @@ def read_data(roots: RootFolders, name: str, trigger: str) -> tuple[DataFacts, I
     return facts, folder
 
 
-def _survey(path: Path, depth: int, limits: Limits, found: dict[Path, ImageFolder]) -> ImageFolder:
+def _survey(path: Path, top: Path, depth: int, limits: Limits, found: dict[Path, ImageFolder]) -> ImageFolder:
     """The images and clips of a folder and of those in it; adds those to list to `found`."""
-    total, folders = _list(path, limits)
+    total, folders = _list(path, top, limits)
     is_of_images, num_below = total.samples > 0, 0
     for name in sorted(folders) if depth < _DEPTH else ():
         if limits.is_cut:
             break
-        below = _survey(path / name, depth + 1, limits, found)
+        below = _survey(path / name, top, depth + 1, limits, found)
         num_below += below.samples > 0
         total.images, total.clips = total.images + below.images, total.clips + below.clips
         total.captions += below.captions
@@ -141,12 +145,17 @@ def _survey(path: Path, depth: int, limits: Limits, found: dict[Path, ImageFolde
     return total
 
 
-def _list(path: Path, limits: Limits) -> tuple[ImageFolder, list[str]]:
-    """What is directly in a folder, and the folders to look into: none for a run, a model, or an unreadable folder."""
+def _list(path: Path, top: Path, limits: Limits) -> tuple[ImageFolder, list[str]]:
+    """What is directly in a folder, without links that lead out of `top`, and the folders to look into: none for a run,
+    a model, or an unreadable folder."""
     nothing = ImageFolder()
     try:
         with os.scandir(path) as entries:
-            kinds = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+            kinds = {
+                entry.name: entry.is_dir(follow_symlinks=False)
+                for entry in entries
+                if not entry.is_symlink() or not outside.leads_out(Path(entry.path), top)
+            }
     except OSError:
         return nothing, []
     if not limits.allow(len(kinds)) or kinds.keys() & {"model_index.json", "history.jsonl"}:
@@ -241,7 +250,8 @@ def _read_model(roots: RootFolders, name: str, path: Path) -> FoundModel:
             return FoundModel(name, label, "its name is not UTF-8; rename it", None)
         facts, about = _read_folder(path, label) if path.is_dir() else _read_file(path, label)
     except (MezzotintError, OSError, ValueError, RecursionError) as error:
-        return FoundModel(name, label, f"not recognised: {make_printable(str(error))[:300]}", None)
+        why = str(error.message if isinstance(error, MezzotintError) else error).removeprefix(f"{path}: ")
+        return FoundModel(name, label, f"not recognised: {make_printable(why)[:300]}", None)
     return FoundModel(name, label, about, facts)
 
 

@@ -36,8 +36,8 @@ function say(source, messages) {
     const own = Object.values(said).flat().filter((one) => one.field === field), place = byId(`m-${field}`);
     const worst = own.find((one) => one.kind === "wrong") ?? own.find((one) => one.kind === "todo") ?? own[0];
     place.hidden = !worst;
-    place.className = `note ${worst?.kind ?? ""}`;
-    place.replaceChildren(...own.filter((one) => one.kind === worst?.kind).map((one) => el("span", {}, one.text)));
+    place.className = `note is-${worst?.kind ?? "empty"}`;
+    place.replaceChildren(...own.filter((one) => one.kind === worst?.kind).slice(0, 3).map((one) => el("span", {}, one.text)));
     if (byId(field)?.matches("input, select")) byId(field).toggleAttribute("aria-invalid", worst?.kind === "wrong");
   }
   showButtons();
@@ -122,6 +122,9 @@ function showThumbs(data) {
     ...(all > files.length ? [el("span", { class: "quiet" }, `and ${(all - files.length).toLocaleString("en")} more`)] : []));
 }
 
+/** A text whose parts between backquotes are code. */
+const coded = (text) => text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
+
 function rowOf(row) {
   const id = `r-${row.path || "recipe"}`, lines = row.value.split("\n").length;
   const value = !row.editable ? el("span", { class: "fixed" }, row.value)
@@ -130,8 +133,8 @@ function rowOf(row) {
   if (row.editable) value.dataset.path = row.path;
   const name = el(row.editable ? "label" : "span", row.editable ? { for: id } : {}, row.label);
   return el("div", { class: row.wrong ? "row bad" : row.edited ? "row edited" : "row" }, el("dt", {}, name, row.path ? el("code", {}, row.path) : null),
-    el("dd", {}, value, el("p", { class: "quiet", id: `w-${id}` }, row.edited ? "As you set it. " : null, row.reason),
-      row.wrong ? el("p", { class: "note wrong" }, row.wrong) : null));
+    el("dd", {}, value, el("p", { class: "quiet", id: `w-${id}` }, row.edited ? "As you set it. " : null, ...coded(row.reason)),
+      row.wrong ? el("p", { class: "note is-wrong" }, row.wrong) : null));
 }
 
 function showRows() {
@@ -190,13 +193,24 @@ function forget() {
   say("memory", []);
 }
 
+/** The answer of a command that runs in the background; null once `isCurrent` is false. */
+async function result(url, value, isCurrent) {
+  for (;;) {
+    const answer = await send(url, { page, ...value });
+    if (!isCurrent()) return null;
+    if (!answer.is_pending) return answer;
+    await new Promise((resolve) => { setTimeout(resolve, 300); });
+  }
+}
+
 async function measure(key) {
-  const answer = await send("/api/new/memory", { page, base: proposal.base, changes: proposal.changes, memory: byId("memory").value });
-  if (key !== measured || !answer.rows) return;
+  const { base, changes } = proposal;
+  const answer = await result("/api/new/memory", { base, changes, memory: byId("memory").value }, () => key === measured);
+  if (!answer) return;
   extra = { changes: answer.changes, rows: answer.rows };
   byId("need").textContent = answer.sentence ? `Needs ${answer.sentence}` : "The memory is not known; see the messages.";
   byId("fitting").hidden = !answer.rows.length;
-  byId("fitting").replaceChildren(el("p", {}, `To fit, from ${answer.before}, these settings are added:`),
+  byId("fitting").replaceChildren(el("p", {}, `For this card, these settings are changed (${answer.before} without):`),
     el("ul", {}, ...answer.rows.map((row) => el("li", {}, el("code", {}, row.text), " ", el("span", { class: "quiet" }, row.reason)))));
   say("memory", answer.messages);
   showCommand();
@@ -211,15 +225,15 @@ function examining() {
 }
 
 async function examine(key) {
-  const { images, clips } = proposal.data;
-  const answer = await send("/api/new/doctor", { page, base: proposal.base, changes: proposal.changes, samples: String(images + clips) });
-  if (key !== examined || !answer.findings) return;
+  const { base, changes, data: { images, clips } } = proposal;
+  const answer = await result("/api/new/doctor", { base, changes, samples: String(images + clips) }, () => key === examined);
+  if (!answer) return;
   const box = byId("findings"), rest = answer.more ? [el("p", { class: "quiet" }, `${count(answer.more, "more finding")}: mezzotint doctor lists them.`)] : [];
-  const said = answer.messages.length ? [] : [el("p", { class: "good" }, "Examined: nothing to mend.")];
+  const well = answer.messages.length ? [] : [el("p", { class: "good" }, "Examined: nothing to mend.")];
   box.className = "findings";
   box.hidden = false;
   box.replaceChildren(...(answer.findings.length ? answer.findings.map((one) => el("p", { class: one.status },
-    el("b", {}, SAID[one.status] ?? ""), ` ${one.sentence}. `, el("span", { class: "quiet" }, `${one.advice}.`))) : said), ...rest,
+    el("b", {}, SAID[one.status] ?? ""), ` ${one.sentence}. `, el("span", { class: "quiet" }, `${one.advice[0]?.toUpperCase() ?? ""}${one.advice.slice(1)}.`))) : well), ...rest,
     ...(answer.about ? [el("p", { class: "quiet" }, answer.about)] : []));
   say("doctor", answer.messages.map((one) => ({ ...one, kind: one.kind === "wrong" ? "wrong" : "hint" })));
 }
