@@ -60,6 +60,7 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/api/new/memory", new.memory, methods=["POST"]),
         Route("/api/new/doctor", new.doctor, methods=["POST"]),
         Route("/recipe", recipes.recipe),
+        Route("/api/settings", recipes.find),
         Route("/api/recipe", recipes.live, methods=["POST"]),
         Route("/api/check", recipes.check, methods=["POST"]),
         Route("/api/save", recipes.save, methods=["POST"]),

@@ -27,6 +27,8 @@ from mezzotint.board.reading.root_folders import OutsideFolders, inside
 from mezzotint.board.reading.tails import make_printable
 from mezzotint.errors import OutOfMemory, Problem, RecipeError
 from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.settings.reading.foreign_names import meaning_of
+from mezzotint.settings.reading.nearest import nearest, search
 from mezzotint.settings.reading.paths import by_path, sections, settings
 from mezzotint.settings.reading.read import Reading, read, read_text, shipped_recipes
 from mezzotint.settings.reading.writing import flatten, without_defaults
@@ -38,6 +40,8 @@ from mezzotint.tasks.translate import text as translated_text
 
 _CHECK_SECONDS = 600
 _FILE, _YAML, _MOST_FILES = "file:", (".yaml", ".yml"), 100
+_MOST_MATCHES, _LONGEST = 4, 100
+"""Settings that a search names first, and its longest text."""
 _NAME = 200
 """Longest file name, in bytes; file systems allow 255."""
 
@@ -87,6 +91,11 @@ class RecipePages:
             "recipe.html", current_page="recipe", base=name, bases=labels, groups=rows, changed=changed,
             dialects=sorted(registry.names("dialects", skip_unimported=True)), folder=str(self.pages.roots.folders[0]),
         )  # fmt: skip
+
+    def find(self, request: Request) -> Response:
+        """The settings that the words `q` mean, the best first, also by names of other trainers: [{path, why}]."""
+        words = request.query_params.get("q", "").strip()[:_LONGEST]
+        return JsonAnswer([{"path": path, "why": make_printable(why)} for path, why in _find_settings(words)])
 
     async def live(self, request: Request) -> Response:
         """The YAML, command and problems of a form: {base | text, changes}."""
@@ -270,6 +279,21 @@ class RecipePages:
                 code="E1949",
             )
         return parent / last
+
+
+def _find_settings(words: str) -> list[tuple[str, str]]:
+    """(path, why) of the settings that a phrase means."""
+    name = re.sub(r"[\s-]+", "_", words.lstrip("-"))
+    if len(name) < 3:
+        return []
+    match = meaning_of(name)
+    found: dict[str, str] = {}
+    if match is not None and match.path:
+        found[match.path] = f"{name} of {match.origin}" + f": {match.note}" * bool(match.note)
+    near = nearest(name)
+    for path in [*([near] if near else []), *search(words)]:
+        found.setdefault(path if path in by_path() else f"{path}.kind", "")
+    return [(path, why) for path, why in found.items() if path in by_path()][:_MOST_MATCHES]
 
 
 def list_overrides(value: Mapping[str, Any]) -> list[str]:

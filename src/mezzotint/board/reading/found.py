@@ -87,7 +87,7 @@ class Limits:
 
 def find_data(roots: RootFolders) -> tuple[list[tuple[str, str, ImageFolder]], bool]:
     """(name, label, facts) of the folders with images or clips, and whether not all folders were searched. The counts
-    include the folders inside; a folder that only has others in it is listed if it has several."""
+    include the folders inside; a folder that only has others in it is listed if it has several, and is not the page's."""
     rows = [
         (
             SHIPPED + SHIPPED_DATA,
@@ -140,7 +140,7 @@ def _survey(path: Path, top: Path, depth: int, limits: Limits, found: dict[Path,
         total.images, total.clips = total.images + below.images, total.clips + below.clips
         total.captions += below.captions
         total.files += [f"{name}/{file}" for file in below.files[: SHOWN_IMAGES - len(total.files)]]
-    if is_of_images or num_below > 1:
+    if is_of_images or (num_below > 1 and depth > 0):
         found[path] = total
     return total
 
