@@ -300,5 +300,5 @@ def test_search_finds_settings_by_synonyms(board: Board, words: str, path: str, 
 
 
 def test_search_for_nothing_finds_nothing(board: Board) -> None:
-    for words in ("", "  ", "x", "\udc80<script>", "?" * 5000):
+    for words in ("", "  ", "x", "?" * 5000, "\0"):
         assert board.ask(f"/api/settings?{urlencode({'q': words}, errors='replace')}")[1] == "[]"

@@ -87,7 +87,7 @@ class Limits:
 
 def find_data(roots: RootFolders) -> tuple[list[tuple[str, str, ImageFolder]], bool]:
     """(name, label, facts) of the folders with images or clips, and whether not all folders were searched. The counts
-    include the folders inside; a folder that only has others in it is listed if it has several, and is not the page's."""
+    include the folders inside. One that has only others in it is listed if it has several and is not the page's."""
     rows = [
         (
             SHIPPED + SHIPPED_DATA,

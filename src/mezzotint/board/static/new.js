@@ -1,4 +1,4 @@
-import { askJSON, el, send, showMessage, storeInUrl, urlValue } from "./page.js";
+import { askJSON, el, send, showMessage, storeInUrl } from "./page.js";
 
 const byId = (id) => document.getElementById(id);
 const form = byId("new"), page = crypto.getRandomValues(new Uint32Array(2)).join("-");
@@ -9,11 +9,15 @@ const WORDS = {
   concept: ["zwx pose", "A rare word for the concept, or empty if the captions name it."],
   full: ["", "Empty, if the captions say all. A word here is put before every caption."],
 };
+/** Settings that the memory does not depend on. */
+const FREE = /^(run\.name|run\.steps|optim\.lr|sample\.prompts|data\.captions\.trigger|run\..*\.every)$/;
 const SAID = { mend: "Mend", look: "Look at" };
 
 let changed = {};  // rows that were changed by hand
 let extra = { changes: {}, rows: [] };  // what fits the run on the card
-let proposal = null, cards = null, asked = 0, examined = "", measured = "";
+let isMeasuring = false, proposal = null, cards = null, asked = 0, examined = "", measured = "";
+const given = Object.fromEntries(new URLSearchParams(location.search));  // choices that the address names
+let listed = 0;  // lists that are filled
 const timers = {};
 const later = (name, wait, work) => {
   clearTimeout(timers[name]);
@@ -46,15 +50,15 @@ function say(source, messages) {
 function showButtons() {
   const isWrong = Object.values(said).flat().some((one) => one.kind === "wrong");
   const isReady = Boolean(proposal?.base) && !proposal.rows.some((row) => row.wrong);
-  const isElsewhere = Number(byId("memory").value) > 0 && cards?.length === 0;
-  byId("start").disabled = byId("enqueue").disabled = !isReady || isWrong || isElsewhere;
+  const hasCard = Number(byId("memory").value) > 0;  // whose memory may ask for further settings
+  byId("start").disabled = byId("enqueue").disabled = !isReady || isWrong || (hasCard && (isMeasuring || cards?.length === 0));
   byId("save").disabled = !isReady;
 }
 
 // --- lists ---
 
 function fill(select, rows, first) {
-  const chosen = select.value || urlValue(select.name) || "";
+  const chosen = select.value || given[select.name] || "";
   select.replaceChildren(...(first === null ? [] : [el("option", { value: "" }, first)]), ...rows);
   if ([...select.options].some((one) => one.value === chosen && !one.disabled)) select.value = chosen;
 }
@@ -89,7 +93,7 @@ async function listModels() {
     if (![...memory.options].some((one) => Number(one.value) === gb)) memory.append(el("option", { value: String(gb) }, `${gb} GB`));
     memory.value = String(gb);
   }
-  if ([...memory.options].some((one) => one.value === urlValue("memory"))) memory.value = urlValue("memory");
+  if ([...memory.options].some((one) => one.value === given.memory)) memory.value = given.memory;
 }
 
 let modelHint = "";
@@ -155,7 +159,7 @@ function showCommand() {
 
 async function propose() {
   const number = ++asked, chosen = choices();
-  storeInUrl({ goal: chosen.goal, data: chosen.data, before: chosen.before, trigger: chosen.trigger, model: chosen.model, memory: chosen.memory });
+  if (listed === 2) storeInUrl({ goal: chosen.goal, data: chosen.data, before: chosen.before, trigger: chosen.trigger, model: chosen.model, memory: chosen.memory });
   const answer = await send("/api/new", chosen);
   if (number !== asked) return;
   proposal = answer;
@@ -171,9 +175,9 @@ async function propose() {
   showRows();
   byId("yaml").textContent = answer.yaml ?? "";
   const isValid = answer.yaml !== undefined;
-  const { "run.name": name, "sample.prompts": prompts, ...counted } = answer.changes;
-  const key = JSON.stringify([answer.base, counted, chosen.memory]), dataKey = JSON.stringify([answer.base, counted["data.path"], counted["data.captions.template"], counted["model.path"]]);
-  if (key !== measured && isValid) { forget(); measured = key; byId("need").textContent = "Computing the memory …"; later("memory", 700, () => measure(key)); }
+  const key = JSON.stringify([answer.base, Object.entries(answer.changes).filter(([path]) => !FREE.test(path)), chosen.memory]);
+  const dataKey = JSON.stringify([answer.base, ...["data.path", "data.captions.template", "data.resolution", "model.path"].map((path) => answer.changes[path])]);
+  if (key !== measured && isValid) { forget(); measured = key; isMeasuring = true; byId("need").textContent = "Computing the memory …"; later("memory", 700, () => measure(key)); }
   if (dataKey !== examined && isValid) { examined = dataKey; examining(); later("doctor", 400, () => examine(dataKey)); }
   showCommand();
   await live();
@@ -187,6 +191,7 @@ async function live() {
 
 function forget() {
   measured = "";
+  isMeasuring = false;
   extra = { changes: {}, rows: [] };
   byId("need").textContent = "";
   byId("fitting").hidden = true;
@@ -208,6 +213,7 @@ async function measure(key) {
   const answer = await result("/api/new/memory", { base, changes, memory: byId("memory").value }, () => key === measured);
   if (!answer) return;
   extra = { changes: answer.changes, rows: answer.rows };
+  isMeasuring = false;
   byId("need").textContent = answer.sentence ? `Needs ${answer.sentence}` : "The memory is not known; see the messages.";
   byId("fitting").hidden = !answer.rows.length;
   byId("fitting").replaceChildren(el("p", {}, `For this card, these settings are changed (${answer.before} without):`),
@@ -265,10 +271,9 @@ act("save", async () => {
   byId("done").replaceChildren(`${message}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Open it"));
 });
 
-const wanted = urlValue("goal");
-for (const one of form.elements.goal) one.checked = wanted ? one.value === wanted : one.checked;
-byId("trigger").value = urlValue("trigger") ?? "";
+for (const one of form.elements.goal) if (one.value === given.goal) one.checked = true;
+byId("trigger").value = given.trigger ?? "";
 showGoal();
-const report = (error) => showMessage(error.message);
-listData().then(propose).catch(report);
-listModels().then(propose).catch(report);
+for (const list of [listData, listModels]) {
+  list().then(() => { listed += 1; return propose(); }).catch((error) => showMessage(error.message));
+}
