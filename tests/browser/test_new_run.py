@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from mezzotint.assets import DATA
 from mezzotint.board.acting import new_run_pages
-from mezzotint.board.acting.new_run_pages import Command
+from mezzotint.board.acting.new_run_pages import BackgroundCommand
 from support.board_runs import SCRIPT, opened, wait
 
 HOSTILE = "<img src=x onerror=window.hit=1>"
@@ -34,7 +34,7 @@ def write_photos(folder: Path, *, caption: str = "") -> Path:
 def quick_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """`check` and `doctor` answer at once, with hostile text."""
 
-    def run(command: Command, folder: Path) -> None:
+    def run(command: BackgroundCommand, folder: Path) -> None:
         document = {
             "memory": {"peak": 140_000_000}, "fits": True, "problems": [],
             "findings": [{"status": "mend", "sentence": f"{SCRIPT} is broken", "advice": f"remove {HOSTILE}"}],
@@ -42,14 +42,14 @@ def quick_commands(monkeypatch: pytest.MonkeyPatch) -> None:
         command.result = new_run_pages.subprocess.CompletedProcess(command.line, 0, json.dumps(document).encode(), b"")
         command.ended.set()
 
-    monkeypatch.setattr(Command, "run", run)
+    monkeypatch.setattr(BackgroundCommand, "run", run)
 
 
 @pytest.mark.slow
 def test_folder_of_images_becomes_an_adapter(
-    open_page: Callable[..., Any], tmp_path: Path, axe: Any, shots: Any
+    open_page: Callable[..., Any], folders: Path, axe: Any, shots: Any
 ) -> None:
-    root = tmp_path / "page"
+    root = folders.parent / "photos"
     write_photos(root / "rex")
     with opened(root) as board:
         page = open_page(board).go("/")

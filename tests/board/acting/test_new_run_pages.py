@@ -16,7 +16,7 @@ from PIL import Image
 
 from mezzotint.assets import MODELS
 from mezzotint.board.acting import new_run_pages
-from mezzotint.board.acting.new_run_pages import BackgroundCommands, Command
+from mezzotint.board.acting.new_run_pages import BackgroundCommand, BackgroundCommands
 from mezzotint.board.reading import found
 from mezzotint.board.reading.root_folders import RootFolders
 from mezzotint.settings.reading.read import read
@@ -262,13 +262,13 @@ def printed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, ..
     def prepare(status: int, out: Any = "", errors: str = "") -> list[tuple[str, ...]]:
         ran: list[tuple[str, ...]] = []
 
-        def run(command: Command, folder: Path) -> None:
+        def run(command: BackgroundCommand, folder: Path) -> None:
             ran.append(command.line)
             text = out if isinstance(out, str) else json.dumps(out)
             command.result = subprocess.CompletedProcess(command.line, status, text.encode(), errors.encode())
             command.ended.set()
 
-        monkeypatch.setattr(Command, "run", run)
+        monkeypatch.setattr(BackgroundCommand, "run", run)
         return ran
 
     return prepare

@@ -31,7 +31,8 @@ from mezzotint.board.reading.tails import make_printable
 from mezzotint.errors import RecipeError
 from mezzotint.settings.counting import format_bytes
 from mezzotint.settings.reading.read import shipped_recipes
-from mezzotint.tasks.proposing import GOALS, Choices, Message, Proposal, propose, setting_text
+from mezzotint.tasks.proposing.choices import GOALS, RunChoices, setting_text
+from mezzotint.tasks.proposing.proposing import Message, Proposal, propose
 
 CARDS = (8, 12, 16, 24, 32, 48, 80)
 """Memory of cards to choose from, GB."""
@@ -51,7 +52,7 @@ _FIELDS = (
 
 
 @dataclass(eq=False)
-class Command:
+class BackgroundCommand:
     """A command that runs in the background. result: None until it ends; has_timed_out: whether it was ended."""
 
     line: tuple[str, ...]
@@ -92,11 +93,11 @@ class Command:
 class BackgroundCommands:
     """Commands for the pages in browsers, one at a time: of each page the newest `check` and `doctor`."""
 
-    _commands: dict[tuple[str, str], Command] = field(default_factory=dict)
+    _commands: dict[tuple[str, str], BackgroundCommand] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def ask(self, page: str, line: Sequence[str], folder: Path) -> Command:
+    def ask(self, page: str, line: Sequence[str], folder: Path) -> BackgroundCommand:
         """The command `mezzotint LINE`, started by the first question for it, after a short wait for its end."""
         key = (page, line[0])
         with self._lock:
@@ -104,14 +105,14 @@ class BackgroundCommands:
             if command is None or command.line != tuple(line):
                 if command is not None:
                     command.end()
-                command = self._commands[key] = Command(tuple(line))
+                command = self._commands[key] = BackgroundCommand(tuple(line))
                 threading.Thread(target=self._run, args=(command, folder), daemon=True).start()
             while len(self._commands) > _MOST_COMMANDS:
                 self._commands.pop(next(iter(self._commands))).end()
         command.ended.wait(_WAIT_SECONDS)
         return command
 
-    def _run(self, command: Command, folder: Path) -> None:
+    def _run(self, command: BackgroundCommand, folder: Path) -> None:
         with self._turn:
             command.run(folder)
 
@@ -210,7 +211,7 @@ class NewRunPages:
         ]  # fmt: skip
         return answer
 
-    def _read_choices(self, value: Mapping[str, Any]) -> tuple[Choices, list[Message], found.ImageFolder | None]:
+    def _read_choices(self, value: Mapping[str, Any]) -> tuple[RunChoices, list[Message], found.ImageCounts | None]:
         """The choices of a form, with messages about what is no longer there."""
         roots, messages = self.pages.roots, list[Message]()
         goal = next((one for one in GOALS if one == value.get("goal")), None)
@@ -221,7 +222,7 @@ class NewRunPages:
         taken = frozenset(run.rpartition("/")[2] for run in roots.runs())
         changed = value.get("changed")
         steps = parse_whole(str(changed.get("run.steps", ""))) if isinstance(changed, dict) else 0
-        choices = Choices(
+        choices = RunChoices(
             goal=goal, trigger=trigger, card=card * 10**9 or None, name=name, taken=taken, steps=steps or None
         )
         folder = None

@@ -21,7 +21,7 @@ from mezzotint.errors import MezzotintError
 from mezzotint.settings import weights_formats
 from mezzotint.settings.counting import format_bytes
 from mezzotint.settings.families.base import family_spec
-from mezzotint.tasks.proposing import DataFacts, ModelFacts
+from mezzotint.tasks.proposing.choices import DataFacts, ModelFacts
 
 SHIPPED = "shipped:"
 """Prefix of the names of models and data sets that ship."""
@@ -40,7 +40,7 @@ _CONFIGS = ("config.json", "transformer/config.json", "unet/config.json", "sched
 
 
 @dataclass(slots=True)
-class ImageFolder:
+class ImageCounts:
     """A folder of images or clips. files: the first images by name, relative to it."""
 
     images: int = 0
@@ -85,7 +85,7 @@ class Limits:
 # --- data ---
 
 
-def find_data(roots: RootFolders) -> tuple[list[tuple[str, str, ImageFolder]], bool]:
+def find_data(roots: RootFolders) -> tuple[list[tuple[str, str, ImageCounts]], bool]:
     """(name, label, facts) of the folders with images or clips, and whether not all folders were searched. The counts
     include the folders inside. One that has only others in it is listed if it has several and is not the page's."""
     rows = [
@@ -97,7 +97,7 @@ def find_data(roots: RootFolders) -> tuple[list[tuple[str, str, ImageFolder]], b
     ]
     limits = Limits()
     for root in roots.folders:
-        found: dict[Path, ImageFolder] = {}
+        found: dict[Path, ImageCounts] = {}
         _survey(root, root, 0, limits, found)
         names = [(roots.name_of(path), facts) for path, facts in sorted(found.items())]
         rows += [(name, make_printable(roots.label(name)), facts) for name, facts in names if name is not None]
@@ -114,7 +114,7 @@ def data_path(roots: RootFolders, name: str) -> Path:
     return path
 
 
-def read_data(roots: RootFolders, name: str, trigger: str) -> tuple[DataFacts, ImageFolder]:
+def read_data(roots: RootFolders, name: str, trigger: str) -> tuple[DataFacts, ImageCounts]:
     """The facts of a folder for a proposal. Raises OutsideFolders."""
     path = data_path(roots, name)
     folder = _survey(path, path, 0, Limits(), {})
@@ -128,7 +128,7 @@ def read_data(roots: RootFolders, name: str, trigger: str) -> tuple[DataFacts, I
     return facts, folder
 
 
-def _survey(path: Path, top: Path, depth: int, limits: Limits, found: dict[Path, ImageFolder]) -> ImageFolder:
+def _survey(path: Path, top: Path, depth: int, limits: Limits, found: dict[Path, ImageCounts]) -> ImageCounts:
     """The images and clips of a folder and of those in it; adds those to list to `found`."""
     total, folders = _list(path, top, limits)
     is_of_images, num_below = total.samples > 0, 0
@@ -145,10 +145,10 @@ def _survey(path: Path, top: Path, depth: int, limits: Limits, found: dict[Path,
     return total
 
 
-def _list(path: Path, top: Path, limits: Limits) -> tuple[ImageFolder, list[str]]:
+def _list(path: Path, top: Path, limits: Limits) -> tuple[ImageCounts, list[str]]:
     """What is directly in a folder, without links that lead out of `top`, and the folders to look into: none for a run,
     a model, or an unreadable folder."""
-    nothing = ImageFolder()
+    nothing = ImageCounts()
     try:
         with os.scandir(path) as entries:
             kinds = {
@@ -175,7 +175,7 @@ def _list(path: Path, top: Path, limits: Limits) -> tuple[ImageFolder, list[str]
     has_table = any(name in kinds for name in _TABLES)
     captioned = len(samples) if has_table else sum(stem in captions for stem in samples)
     shown = heapq.nsmallest(SHOWN_IMAGES, images)
-    own = ImageFolder(len(images), len(stems["clips"]), captioned, has_table, shown)
+    own = ImageCounts(len(images), len(stems["clips"]), captioned, has_table, shown)
     return own, [name for name, is_folder in kinds.items() if is_folder and _is_searched(name)]
 
 

@@ -12,7 +12,8 @@ from mezzotint.settings.families.base import specs
 from mezzotint.settings.reading.paths import by_path
 from mezzotint.settings.reading.read import read
 from mezzotint.settings.recipe import Recipe
-from mezzotint.tasks.proposing import GOALS, Choices, DataFacts, ModelFacts, Proposal, Row, propose
+from mezzotint.tasks.proposing.choices import GOALS, DataFacts, ModelFacts, ProposedSetting, RunChoices
+from mezzotint.tasks.proposing.proposing import Proposal, propose
 
 FAMILIES = [spec.name for spec in specs() if spec.starters]
 EDITORS = {"flux2": "Flux2KleinPipeline", "qwen-image": "QwenImageEditPipeline"}
@@ -22,8 +23,10 @@ PHOTOS = DataFacts(path="/photos/rex", name="rex", images=10)
 CARD = 24 * 10**9
 
 
-def choose(**choices: Any) -> Choices:
-    return Choices(**{"goal": "subject", "model": SDXL, "data": PHOTOS, "trigger": "sks dog", "card": CARD} | choices)
+def choose(**choices: Any) -> RunChoices:
+    return RunChoices(
+        **{"goal": "subject", "model": SDXL, "data": PHOTOS, "trigger": "sks dog", "card": CARD} | choices
+    )
 
 
 def recipe_of(proposal: Proposal) -> Recipe:
@@ -34,7 +37,7 @@ def recipe_of(proposal: Proposal) -> Recipe:
     return recipe
 
 
-def row(proposal: Proposal, path: str) -> Row:
+def row(proposal: Proposal, path: str) -> ProposedSetting:
     return next(one for one in proposal.rows if one.path == path)
 
 
@@ -50,7 +53,10 @@ def test_every_goal_is_a_valid_recipe_or_says_why_not(family: str) -> None:
     refused = set()
     for goal in GOALS:
         for card, num_captions in ((None, 0), (8 * 10**9, 12), (80 * 10**9, 7)):
-            counts = {"clips" if takes_clips else "images": 12, "captions": 12 if goal == "edit" else num_captions}
+            counts: dict[str, Any] = {
+                "clips" if takes_clips else "images": 12,
+                "captions": 12 if goal == "edit" else num_captions,
+            }
             data = DataFacts(path="/a, b/c", name="c", **counts)
             proposal = propose(choose(goal=goal, model=model, data=data, before="/b", card=card))
             if not proposal.base:
