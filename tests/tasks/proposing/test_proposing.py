@@ -194,3 +194,10 @@ def test_names_of_runs_are_new_and_valid() -> None:
     assert recipe_of(propose(choose(taken=taken))).run.name == "sks-dog-3"
     assert recipe_of(propose(choose(trigger="<img src=x> 犬"))).run.name == "img-src-x"
     assert recipe_of(propose(choose(trigger="犬 犬"))).run.name == "subject"
+
+
+def test_captions_without_a_trigger_are_enough() -> None:
+    proposal = propose(choose(trigger="", data=replace(PHOTOS, captions=10)))
+    recipe = recipe_of(proposal)
+    assert (recipe.data.captions.trigger, recipe.sample.prompts) == ("", ())
+    assert [(one.field, one.kind) for one in proposal.messages] == [("trigger", "hint")]

@@ -204,7 +204,7 @@ class NewRunPages:
             {
                 "label": row.label, "path": row.path, "reason": make_printable(row.reason),
                 "value": edited.get(row.path) or _shown(row.value), "editable": row.path in _EDITABLE,
-                "kept": row.is_kept and row.path not in edited, "edited": row.path in edited,
+                "proposed": _shown(row.value).replace("\n", ", "), "edited": row.path in edited,
                 "wrong": problems.get(row.path, ""),
             }
             for row in proposal.rows

@@ -199,7 +199,8 @@ def _contain(path: Path, files: list[str], trigger: str) -> bool:
 
 def find_models(roots: RootFolders) -> tuple[list[FoundModel], bool]:
     """The models, what looks like one and cannot be trained, and whether not all folders were searched."""
-    limits, rows = Limits(), [read_model(roots, SHIPPED + SHIPPED_MODEL)]
+    rows = [read_model(roots, SHIPPED + SHIPPED_MODEL)]
+    limits = Limits()
     for root in roots.folders:
         pending = [(root, 0)]
         while pending and not limits.is_cut and len(rows) < _MOST_FILES:

@@ -42,7 +42,9 @@ function say(source, messages) {
     place.hidden = !worst;
     place.className = `note is-${worst?.kind ?? "empty"}`;
     place.replaceChildren(...own.filter((one) => one.kind === worst?.kind).slice(0, 3).map((one) => el("span", {}, one.text)));
-    if (byId(field)?.matches("input, select")) byId(field).toggleAttribute("aria-invalid", worst?.kind === "wrong");
+    if (!byId(field)?.matches("input, select")) continue;
+    if (worst?.kind === "wrong") byId(field).setAttribute("aria-invalid", "true");
+    else byId(field).removeAttribute("aria-invalid");
   }
   showButtons();
 }
@@ -130,15 +132,16 @@ function showThumbs(data) {
 const coded = (text) => text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
 
 function rowOf(row) {
-  const id = `r-${row.path || "recipe"}`, lines = row.value.split("\n").length;
+  const id = `r-${row.path || "recipe"}`, text = changed[row.path] ?? row.value, lines = text.split("\n").length;
+  const reason = !row.edited ? row.reason : row.path === "run.steps" ? `Yours: ${row.reason}` : `Yours; empty the field for the proposed ${row.proposed || "captions"}.`;
   const value = !row.editable ? el("span", { class: "fixed" }, row.value)
-    : row.path === "sample.prompts" ? el("textarea", { id, rows: String(lines), spellcheck: "false", placeholder: "captions of your images", "aria-describedby": `w-${id}` }, row.value)
-      : el("input", { id, type: "text", value: row.value, inputmode: "decimal", size: "8", "aria-describedby": `w-${id}` });
+    : row.path === "sample.prompts" ? el("textarea", { id, rows: String(lines), spellcheck: "false", placeholder: "captions of your images", "aria-describedby": `w-${id}` }, text)
+      : el("input", { id, type: "text", value: text, inputmode: "decimal", size: "8", "aria-describedby": `w-${id}` });
   if (row.editable) value.dataset.path = row.path;
+  if (row.wrong) value.setAttribute("aria-invalid", "true");
   const name = el(row.editable ? "label" : "span", row.editable ? { for: id } : {}, row.label);
   return el("div", { class: row.wrong ? "row bad" : row.edited ? "row edited" : "row" }, el("dt", {}, name, row.path ? el("code", {}, row.path) : null),
-    el("dd", {}, value, el("p", { class: "quiet", id: `w-${id}` }, row.edited ? "As you set it. " : null, ...coded(row.reason)),
-      row.wrong ? el("p", { class: "note is-wrong" }, row.wrong) : null));
+    el("dd", {}, value, el("p", { class: row.wrong ? "note is-wrong" : "quiet", id: `w-${id}` }, ...(row.wrong ? [row.wrong] : coded(reason)))));
 }
 
 function showRows() {

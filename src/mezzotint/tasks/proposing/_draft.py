@@ -42,7 +42,7 @@ def takes_clips(recipe: Recipe) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ProposalDraft:
     """A proposal that is being made from valid choices."""
 
     choices: RunChoices
@@ -157,10 +157,9 @@ class Draft:
         trigger, goal = self._trigger, GOALS[self.choices.goal]
         if trigger and not self.data.is_named:  # otherwise the word is where the captions have it
             template = goal.template if self.data.captions else goal.alone
-            why = "Write it in a prompt to get what was learned" + (
-                "." if template else "; it is put before each caption."
-            )
-            yield ProposedSetting("Trigger word", "data.captions.trigger", trigger, f"{why}.")
+            where = "" if template else "; it is put before each caption"
+            why = f"Write it in a prompt to get what was learned{where}."
+            yield ProposedSetting("Trigger word", "data.captions.trigger", trigger, why)
             if template:
                 why = "The image’s own caption, with the word behind it." if self.data.captions else (
                     "Images without captions get this one: only the word is new in it."

@@ -11,7 +11,7 @@ from mezzotint.settings.counting import format_count
 from mezzotint.settings.families.base import FamilySpec, family_spec
 from mezzotint.settings.reading.read import read
 from mezzotint.settings.recipe import Recipe
-from mezzotint.tasks.proposing._draft import Draft, takes_clips
+from mezzotint.tasks.proposing._draft import ProposalDraft, takes_clips
 from mezzotint.tasks.proposing.choices import (
     DataFacts,
     ModelFacts,
@@ -65,7 +65,7 @@ def propose(choices: RunChoices) -> Proposal:
     messages += _find_misfits(choices, choices.data, recipe)
     if any(one.kind == "wrong" for one in messages):
         return Proposal(messages=messages)
-    draft = Draft(choices, choices.model, choices.data, spec, base, recipe)
+    draft = ProposalDraft(choices, choices.model, choices.data, spec, base, recipe)
     return Proposal(base, tuple(draft.rows()), draft.others(), messages)
 
 
@@ -96,6 +96,9 @@ def _find_missing(choices: RunChoices) -> Iterator[Message]:
         yield Message("before", "todo", text)
     if choices.name and choices.name in choices.taken:
         yield Message("name", "wrong", f"There is a run {choices.name} already; write another name.")
+    if goal in ("subject", "concept") and not choices.trigger and data is not None and data.captions:
+        text = "Without a word of its own, what is learned answers to the words of the captions."
+        yield Message("trigger", "hint", text)
     if goal == "subject" and choices.trigger and " " not in choices.trigger:
         text = f"Add what it is, such as “{choices.trigger} dog”: the model then keeps other dogs as they are."
         yield Message("trigger", "hint", text)
