@@ -73,7 +73,8 @@ const describe = (row) => [
 async function listData() {
   const { rows, is_cut } = await askJSON("/api/new/data");
   const options = () => rows.map((row) => el("option", { value: row.name }, `${row.label}: ${describe(row)}`));
-  fill(byId("data"), options(), rows.length > 1 ? "Choose a folder" : "Choose a folder: none of yours has images");
+  fill(byId("data"), options(), "Choose a folder");
+  if (rows.length === 1) byId("a-data").prepend("None of your own yet: put them into a folder there, and reload this page. ");
   fill(byId("before"), options(), "Choose a folder");
   if (is_cut) byId("a-data").textContent = "There are too many folders to search all of them: start the page with the folder of your images.";
 }
