@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -107,8 +108,7 @@ def test_search_ends_at_its_limits(root: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_models_are_listed_with_what_they_are(tmp_path: Path) -> None:
     for name in ("tiny-sdxl", "tiny-flux"):
-        (tmp_path / name).mkdir()
-        subprocess.run(["cp", "-r", *map(str, (MODELS / name).iterdir()), str(tmp_path / name)], check=True)
+        shutil.copytree(MODELS / name, tmp_path / name)
     config = tmp_path / "tiny-flux" / "transformer" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"guidance_embeds": False}))
     (tmp_path / "other").mkdir()
@@ -142,6 +142,18 @@ def test_models_are_listed_with_what_they_are(tmp_path: Path) -> None:
 def _safetensors(name: str) -> bytes:
     header = json.dumps({name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
     return len(header).to_bytes(8, "little") + header + bytes(4)
+
+
+def test_file_with_only_the_denoiser_gets_the_folder_of_its_family(tmp_path: Path) -> None:
+    (tmp_path / "xs.safetensors").write_bytes(_safetensors("double_blocks.0.img_mod.lin.weight"))
+    roots = RootFolders.of([tmp_path])
+    facts = {row.name: row.facts for row in found.find_models(roots)[0]}["0/xs.safetensors"]
+    assert facts is not None
+    assert (facts.family, facts.is_file, facts.config) == ("flux", True, "")
+    shutil.copytree(MODELS / "tiny-flux", tmp_path / "whole")
+    facts = {row.name: row.facts for row in found.find_models(roots)[0]}["0/xs.safetensors"]
+    assert facts is not None
+    assert facts.config == str(tmp_path / "whole")
 
 
 # --- proposals ---

@@ -201,3 +201,10 @@ def test_captions_without_a_trigger_are_enough() -> None:
     recipe = recipe_of(proposal)
     assert (recipe.data.captions.trigger, recipe.sample.prompts) == ("", ())
     assert [(one.field, one.kind) for one in proposal.messages] == [("trigger", "hint")]
+
+
+def test_parts_that_a_file_lacks_come_from_a_folder() -> None:
+    file = ModelFacts(path="/m/flux.safetensors", label="flux", family="flux", is_file=True)
+    assert [(one.field, one.kind) for one in propose(choose(model=file)).messages] == [("model", "hint")]
+    recipe = recipe_of(propose(choose(model=replace(file, config="/m/flux"))))
+    assert (str(recipe.model.path), str(recipe.model.config)) == ("/m/flux.safetensors", "/m/flux")

@@ -26,6 +26,7 @@ from mezzotint.board.answers import JsonAnswer, read_body
 from mezzotint.board.formatting import parse_whole
 from mezzotint.board.pages import Pages, image_answer
 from mezzotint.board.reading import found
+from mezzotint.board.reading.found import FoundModel
 from mezzotint.board.reading.root_folders import OutsideFolders, inside
 from mezzotint.board.reading.tails import make_printable
 from mezzotint.errors import RecipeError
@@ -129,6 +130,7 @@ class NewRunPages:
 
     pages: Pages
     commands: BackgroundCommands = field(default_factory=BackgroundCommands)
+    _models: Mapping[str, FoundModel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.pages.at_close.append(self.commands.close)
@@ -150,6 +152,7 @@ class NewRunPages:
     def models(self, request: Request) -> Response:
         """The models and the graphics cards: {rows, cards, is_cut}."""
         rows, is_cut = found.find_models(self.pages.roots)
+        self._models = {row.name: row for row in rows}
         listed = [
             {"name": one.name, "label": one.label, "about": one.about, "usable": one.facts is not None} for one in rows
         ]
@@ -228,7 +231,8 @@ class NewRunPages:
         folder = None
         try:
             if value.get("model"):
-                one = found.read_model(roots, str(value["model"]))
+                name = str(value["model"])
+                one = self._models.get(name) or found.read_model(roots, name)
                 if one.facts is None:
                     messages.append(Message("model", "wrong", f"{one.label}: {one.about}"))
                 choices = replace(choices, model=one.facts)

@@ -8,7 +8,7 @@ import heapq
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +208,17 @@ def find_models(roots: RootFolders) -> tuple[list[FoundModel], bool]:
             folders, models = _candidates(path, limits)
             rows += [_read_model(roots, name, one) for one in models if (name := roots.name_of(one)) is not None]
             pending += [(path / name, depth + 1) for name in sorted(folders, reverse=True) if depth < _DEPTH]
-    return rows, limits.is_cut or len(rows) >= _MOST_FILES
+    return [_with_config(row, rows) for row in rows], limits.is_cut or len(rows) >= _MOST_FILES
+
+
+def _with_config(row: FoundModel, rows: list[FoundModel]) -> FoundModel:
+    """A single file of a flow-matching model with the first folder of its family, for parts that the file lacks."""
+    facts = row.facts
+    if facts is None or not facts.is_file or not family_spec(facts.family).is_flow_matching:
+        return row
+    folders = (one.facts for one in rows if one.facts is not None and not one.facts.is_file)
+    config = next((one.path for one in folders if one.family == facts.family and not one.is_distilled), "")
+    return replace(row, facts=replace(facts, config=config))
 
 
 def read_model(roots: RootFolders, name: str) -> FoundModel:
@@ -294,7 +304,7 @@ def _read_file(path: Path, label: str) -> tuple[ModelFacts | None, str]:
     if family is None or (family_spec(family).layout and kinds.refusal(header, family) is not None):
         return None, f"not a model to train: {make_printable(kinds.describe_tensors(header))}"
     about = f"{family_spec(family).label}, a file of {format_bytes(path.stat().st_size)}"
-    return ModelFacts(path=str(path), label=label, family=family), about
+    return ModelFacts(path=str(path), label=label, family=family, is_file=True), about
 
 
 def find_cards() -> list[dict[str, Any]]:

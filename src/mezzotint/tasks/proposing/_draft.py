@@ -55,6 +55,7 @@ class ProposalDraft:
     def rows(self) -> Iterator[ProposedSetting]:
         """What the page shows, with reasons."""
         yield from self._start()
+        yield from self._parts()
         yield from self._length()
         yield from self._learning()
         yield from self._size()
@@ -99,6 +100,11 @@ class ProposalDraft:
         elif self.choices.goal == "edit":
             what = "the whole model: it gets new inputs for the image, which an adapter cannot fill"
         yield ProposedSetting("Recipe", "", self.base, f"Ships with Mezzotint. It trains {what}.", True)
+
+    def _parts(self) -> Iterator[ProposedSetting]:
+        if self.model.config:
+            why = f"A file of {self.spec.label} often has only the denoiser; the rest is read from this folder."
+            yield ProposedSetting("Other parts", "model.config", self.model.config, why)
 
     def _length(self) -> Iterator[ProposedSetting]:
         goal, steps, own = GOALS[self.choices.goal], self._steps, self.recipe.run.steps

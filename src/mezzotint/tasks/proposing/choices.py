@@ -62,7 +62,9 @@ GOALS: Mapping[Goal, GoalFacts] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """A model. path: for the recipe. label: for messages. pipeline, prediction: see `Starter`. side: the pixels of a
-    side that it was trained at, None if unknown. shipped: its name if it ships with Mezzotint, else ""."""
+    side that it was trained at, None if unknown. is_file: whether it is a single file. config: for a file that may hold
+    only the denoiser, a folder with the other parts, "" for none. shipped: its name if it ships with Mezzotint, else
+    ""."""
 
     path: str
     label: str
@@ -71,6 +73,8 @@ class ModelFacts:
     prediction: str = ""
     side: int | None = None
     is_distilled: bool = False
+    is_file: bool = False
+    config: str = ""
     shipped: str = ""
 
 
@@ -86,6 +90,11 @@ class DataFacts:
     captions: int = 0
     is_named: bool = False
     format: str | None = None
+
+    @property
+    def is_captioned(self) -> bool:
+        """Whether every image and clip has a caption; not of an empty folder."""
+        return 0 < self.images + self.clips <= self.captions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

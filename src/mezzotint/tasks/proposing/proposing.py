@@ -79,24 +79,30 @@ def _find_missing(choices: RunChoices) -> Iterator[Message]:
             "it was made from, or train an adapter over one of `model.under` with All settings."
         )
         yield Message("model", "wrong", text)
-    elif goal == "edit" and not _can_edit(model):
+    elif model.is_file and not model.config and family_spec(model.family).is_flow_matching:
+        text = (
+            "Such a file often has only the denoiser. If text encoders or VAE are missing, put a folder of the model "
+            "in diffusers’ layout below the page’s folders, or set model.config with All settings."
+        )
+        yield Message("model", "hint", text)
+    if model is not None and goal == "edit" and not _can_edit(model):
         text = f"{model.label} takes no image beside the caption, so it cannot learn to edit; choose another model."
         yield Message("model", "wrong", text)
     if data is None:
         yield Message("data", "todo", "Choose the folder with your images.")
     elif not data.images + data.clips:
         yield Message("data", "wrong", f"{data.name} has no images or clips.")
-    elif goal != "edit" and not choices.trigger and data.captions < data.images + data.clips:
+    elif goal != "edit" and not choices.trigger and not data.is_captioned:
         text = f"{_without_captions(data)}: give a word for what they show, or write captions."
         yield Message("trigger", "todo", text)
-    elif goal == "edit" and data.captions < data.images + data.clips:
+    elif goal == "edit" and not data.is_captioned:
         yield Message("data", "wrong", f"{_without_captions(data)}: each needs its instruction.")
     if goal == "edit" and not choices.before:
         text = "Choose the folder with the images before the edit; each has the name of the one after it."
         yield Message("before", "todo", text)
     if choices.name and choices.name in choices.taken:
         yield Message("name", "wrong", f"There is a run {choices.name} already; write another name.")
-    if goal in ("subject", "concept") and not choices.trigger and data is not None and data.captions:
+    if goal in ("subject", "concept") and not choices.trigger and data is not None and data.is_captioned:
         text = "Without a word of its own, what is learned answers to the words of the captions."
         yield Message("trigger", "hint", text)
     if goal == "subject" and choices.trigger and " " not in choices.trigger:
