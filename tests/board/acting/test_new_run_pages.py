@@ -18,7 +18,7 @@ from PIL import Image
 from mezzotint.assets import MODELS
 from mezzotint.board.acting import new_run_pages
 from mezzotint.board.acting.new_run_pages import BackgroundCommand, BackgroundCommands
-from mezzotint.board.reading import found
+from mezzotint.board.reading import candidates
 from mezzotint.board.reading.root_folders import RootFolders
 from mezzotint.settings.reading.read import read
 from support.board_runs import SCRIPT, Board, opened, write_run
@@ -91,17 +91,17 @@ def test_list_of_ten_thousand_images_takes_less_than_a_second(tmp_path: Path) ->
         (tmp_path / "all" / f"{number:05d}.png").touch()
     roots = RootFolders.of([tmp_path])
     began = time.monotonic()
-    rows, is_cut = found.find_data(roots)
-    facts, folder = found.read_data(roots, "0/all", "sks")
+    rows, is_cut = candidates.find_data(roots)
+    facts, folder = candidates.read_data(roots, "0/all", "sks")
     assert time.monotonic() - began < 1.0
     assert [one.images for name, _, one in rows if name == "0/all"] == [facts.images] == [10_000]
-    assert folder.files == [f"{number:05d}.png" for number in range(found.SHOWN_IMAGES)]
+    assert folder.files == [f"{number:05d}.png" for number in range(candidates.SHOWN_IMAGES)]
     assert not is_cut
 
 
 def test_search_ends_at_its_limits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(found, "_SECONDS", -1.0)
-    for rows, is_cut in (found.find_data(RootFolders.of([root])), found.find_models(RootFolders.of([root]))):
+    monkeypatch.setattr(candidates, "_SECONDS", -1.0)
+    for rows, is_cut in (candidates.find_data(RootFolders.of([root])), candidates.find_models(RootFolders.of([root]))):
         assert is_cut
         assert len(rows) == 1, "what ships"
 
@@ -121,7 +121,7 @@ def test_models_are_listed_with_what_they_are(tmp_path: Path) -> None:
     (tmp_path / "stolen").mkdir()
     (tmp_path / "stolen" / "model_index.json").symlink_to(MODELS / "tiny-sd" / "model_index.json")
     (tmp_path / "linked").symlink_to(MODELS / "tiny-sd")
-    rows, is_cut = found.find_models(RootFolders.of([tmp_path]))
+    rows, is_cut = candidates.find_models(RootFolders.of([tmp_path]))
     about = {row.name: row.about for row in rows}
     usable = {row.name: row.facts for row in rows if row.facts is not None}
     assert usable.keys() == {MINI, "0/tiny-sdxl", "0/tiny-flux"}
@@ -147,11 +147,11 @@ def _safetensors(name: str) -> bytes:
 def test_file_with_only_the_denoiser_gets_the_folder_of_its_family(tmp_path: Path) -> None:
     (tmp_path / "xs.safetensors").write_bytes(_safetensors("double_blocks.0.img_mod.lin.weight"))
     roots = RootFolders.of([tmp_path])
-    facts = {row.name: row.facts for row in found.find_models(roots)[0]}["0/xs.safetensors"]
+    facts = {row.name: row.facts for row in candidates.find_models(roots)[0]}["0/xs.safetensors"]
     assert facts is not None
     assert (facts.family, facts.is_file, facts.config) == ("flux", True, "")
     shutil.copytree(MODELS / "tiny-flux", tmp_path / "whole")
-    facts = {row.name: row.facts for row in found.find_models(roots)[0]}["0/xs.safetensors"]
+    facts = {row.name: row.facts for row in candidates.find_models(roots)[0]}["0/xs.safetensors"]
     assert facts is not None
     assert facts.config == str(tmp_path / "whole")
 

@@ -25,8 +25,8 @@ from mezzotint.board.acting.recipe_pages import REPORTED, BaseRecipe, as_yaml, l
 from mezzotint.board.answers import JsonAnswer, read_body
 from mezzotint.board.formatting import parse_whole
 from mezzotint.board.pages import Pages, image_answer
-from mezzotint.board.reading import found
-from mezzotint.board.reading.found import FoundModel
+from mezzotint.board.reading import candidates
+from mezzotint.board.reading.candidates import FoundModel
 from mezzotint.board.reading.root_folders import OutsideFolders, inside
 from mezzotint.board.reading.tails import make_printable
 from mezzotint.errors import RecipeError
@@ -142,7 +142,7 @@ class NewRunPages:
 
     def data(self, request: Request) -> Response:
         """The folders of images: {rows, is_cut}."""
-        rows, is_cut = found.find_data(self.pages.roots)
+        rows, is_cut = candidates.find_data(self.pages.roots)
         listed = [
             {"name": name, "label": label, "images": one.images, "clips": one.clips, "captions": one.captions}
             for name, label, one in rows
@@ -151,19 +151,19 @@ class NewRunPages:
 
     def models(self, request: Request) -> Response:
         """The models and the graphics cards: {rows, cards, is_cut}."""
-        rows, is_cut = found.find_models(self.pages.roots)
+        rows, is_cut = candidates.find_models(self.pages.roots)
         self._models = {row.name: row for row in rows}
         listed = [
             {"name": one.name, "label": one.label, "about": one.about, "usable": one.facts is not None} for one in rows
         ]
-        return JsonAnswer({"rows": listed, "is_cut": is_cut, "cards": found.find_cards()})
+        return JsonAnswer({"rows": listed, "is_cut": is_cut, "cards": candidates.find_cards()})
 
     def thumbnail(self, request: Request) -> Response:
         """A small copy of an image in a folder of `data`."""
         query = request.query_params
-        folder = found.data_path(self.pages.roots, query.get("folder", ""))
+        folder = candidates.data_path(self.pages.roots, query.get("folder", ""))
         path = inside(folder, query.get("file", ""))
-        if not folder.is_relative_to(found.SHIPPED_FOLDER) and self.pages.roots.name_of(path) is None:
+        if not folder.is_relative_to(candidates.SHIPPED_FOLDER) and self.pages.roots.name_of(path) is None:
             raise OutsideFolders(query.get("file", ""))
         return image_answer(path, request)
 
@@ -214,7 +214,9 @@ class NewRunPages:
         ]  # fmt: skip
         return answer
 
-    def _read_choices(self, value: Mapping[str, Any]) -> tuple[RunChoices, list[Message], found.ImageCounts | None]:
+    def _read_choices(
+        self, value: Mapping[str, Any]
+    ) -> tuple[RunChoices, list[Message], candidates.ImageCounts | None]:
         """The choices of a form, with messages about what is no longer there."""
         roots, messages = self.pages.roots, list[Message]()
         goal = next((one for one in GOALS if one == value.get("goal")), None)
@@ -232,7 +234,7 @@ class NewRunPages:
         try:
             if value.get("model"):
                 name = str(value["model"])
-                one = self._models.get(name) or found.read_model(roots, name)
+                one = self._models.get(name) or candidates.read_model(roots, name)
                 if one.facts is None:
                     messages.append(Message("model", "wrong", f"{one.label}: {one.about}"))
                 choices = replace(choices, model=one.facts)
@@ -240,10 +242,10 @@ class NewRunPages:
             messages.append(Message("model", "wrong", "This model is no longer there."))
         try:
             if value.get("data"):
-                facts, folder = found.read_data(roots, str(value["data"]), trigger)
+                facts, folder = candidates.read_data(roots, str(value["data"]), trigger)
                 choices = replace(choices, data=facts)
             if value.get("before") and goal == "edit":
-                before, images = found.read_data(roots, str(value["before"]), "")
+                before, images = candidates.read_data(roots, str(value["before"]), "")
                 first = [os.path.join(before.path, file) for file in images.files[:1]]
                 choices = replace(choices, before=before.path, before_image="".join(first))
         except OutsideFolders:

@@ -287,13 +287,13 @@ def _find_settings(words: str) -> list[tuple[str, str]]:
     if len(name) < 3:
         return []
     match = meaning_of(name)
-    found: dict[str, str] = {}
+    meant: dict[str, str] = {}
     if match is not None and match.path:
-        found[match.path] = f"{name} of {match.origin}" + f": {match.note}" * bool(match.note)
+        meant[match.path] = f"{name} of {match.origin}" + f": {match.note}" * bool(match.note)
     near = nearest(name)
     for path in [*([near] if near else []), *search(words)]:
-        found.setdefault(path if path in by_path() else f"{path}.kind", "")
-    return [(path, why) for path, why in found.items() if path in by_path()][:_MOST_MATCHES]
+        meant.setdefault(path if path in by_path() else f"{path}.kind", "")
+    return [(path, why) for path, why in meant.items() if path in by_path()][:_MOST_MATCHES]
 
 
 def list_overrides(value: Mapping[str, Any]) -> list[str]:

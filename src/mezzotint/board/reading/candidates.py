@@ -97,9 +97,9 @@ def find_data(roots: RootFolders) -> tuple[list[tuple[str, str, ImageCounts]], b
     ]
     limits = Limits()
     for root in roots.folders:
-        found: dict[Path, ImageCounts] = {}
-        _survey(root, root, 0, limits, found)
-        names = [(roots.name_of(path), facts) for path, facts in sorted(found.items())]
+        listed: dict[Path, ImageCounts] = {}
+        _survey(root, root, 0, limits, listed)
+        names = [(roots.name_of(path), facts) for path, facts in sorted(listed.items())]
         rows += [(name, make_printable(roots.label(name)), facts) for name, facts in names if name is not None]
     return rows, limits.is_cut
 
@@ -128,20 +128,20 @@ def read_data(roots: RootFolders, name: str, trigger: str) -> tuple[DataFacts, I
     return facts, folder
 
 
-def _survey(path: Path, top: Path, depth: int, limits: Limits, found: dict[Path, ImageCounts]) -> ImageCounts:
-    """The images and clips of a folder and of those in it; adds those to list to `found`."""
+def _survey(path: Path, top: Path, depth: int, limits: Limits, listed: dict[Path, ImageCounts]) -> ImageCounts:
+    """The images and clips of a folder and of those in it; adds those to list to `listed`."""
     total, folders = _list(path, top, limits)
     is_of_images, num_below = total.samples > 0, 0
     for name in sorted(folders) if depth < _DEPTH else ():
         if limits.is_cut:
             break
-        below = _survey(path / name, top, depth + 1, limits, found)
+        below = _survey(path / name, top, depth + 1, limits, listed)
         num_below += below.samples > 0
         total.images, total.clips = total.images + below.images, total.clips + below.clips
         total.captions += below.captions
         total.files += [f"{name}/{file}" for file in below.files[: SHOWN_IMAGES - len(total.files)]]
     if is_of_images or (num_below > 1 and depth > 0):
-        found[path] = total
+        listed[path] = total
     return total
 
 
@@ -205,7 +205,7 @@ def find_models(roots: RootFolders) -> tuple[list[FoundModel], bool]:
         pending = [(root, 0)]
         while pending and not limits.is_cut and len(rows) < _MOST_FILES:
             path, depth = pending.pop()
-            folders, models = _candidates(path, limits)
+            folders, models = _list_models(path, limits)
             rows += [_read_model(roots, name, one) for one in models if (name := roots.name_of(one)) is not None]
             pending += [(path / name, depth + 1) for name in sorted(folders, reverse=True) if depth < _DEPTH]
     return [_with_config(row, rows) for row in rows], limits.is_cut or len(rows) >= _MOST_FILES
@@ -233,7 +233,7 @@ def read_model(roots: RootFolders, name: str) -> FoundModel:
     return _read_model(roots, name, roots.path(name))
 
 
-def _candidates(path: Path, limits: Limits) -> tuple[list[str], list[Path]]:
+def _list_models(path: Path, limits: Limits) -> tuple[list[str], list[Path]]:
     """The folders to look into, and what may be a model: the folder itself, or files in it."""
     try:
         with os.scandir(path) as entries:
