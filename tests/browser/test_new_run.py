@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from mezzotint.assets import DATA
 from mezzotint.board.acting import new_run_pages
 from mezzotint.board.acting.new_run_pages import BackgroundCommand
+from mezzotint.board.reading import candidates
 from support.board_runs import SCRIPT, opened, wait
 
 HOSTILE = "<img src=x onerror=window.hit=1>"
@@ -85,9 +86,10 @@ def test_folder_of_images_becomes_an_adapter(
 
 @pytest.mark.slow
 def test_hostile_names_captions_and_findings_stay_text(
-    open_page: Callable[..., Any], tmp_path: Path, quick_commands: None
+    open_page: Callable[..., Any], tmp_path: Path, quick_commands: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`open_page` fails if any of it ran, or the page asked another machine."""
+    monkeypatch.setattr(candidates, "find_cards", lambda: [{"name": SCRIPT, "gb": 25}])
     root = tmp_path / "page"
     write_photos(root / HOSTILE, caption=SCRIPT)
     (root / HOSTILE / "00-red-circle.png").rename(root / HOSTILE / f"{HOSTILE}.png")
@@ -97,6 +99,8 @@ def test_hostile_names_captions_and_findings_stay_text(
     with opened(root) as board:
         page = open_page(board).go("/new")
         page.wait_for_selector(MINI, state="attached")
+        assert page.input_value("#memory") == "25", "the card that is there"
+        assert SCRIPT in page.inner_text("#a-memory")
         page.select_option("#data", f"0/{HOSTILE}")
         page.fill("#trigger", f"{SCRIPT} dog")
         page.wait_for_selector("#rows .row")

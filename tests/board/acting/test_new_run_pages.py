@@ -10,9 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
 from mezzotint.assets import MODELS
@@ -154,6 +156,14 @@ def test_file_with_only_the_denoiser_gets_the_folder_of_its_family(tmp_path: Pat
     facts = {row.name: row.facts for row in candidates.find_models(roots)[0]}["0/xs.safetensors"]
     assert facts is not None
     assert facts.config == str(tmp_path / "whole")
+
+
+def test_cards_are_those_that_torch_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    card = SimpleNamespace(name="RTX\x1b[31m 4090", total_memory=25_386_352_640)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: card)
+    assert candidates.find_cards() == [{"name": "RTX\\x1b[31m 4090", "gb": 25}] * 2
 
 
 # --- proposals ---
