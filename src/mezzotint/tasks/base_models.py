@@ -26,9 +26,8 @@ def list_captions(recipe: Recipe) -> PreservedCaptions | None:
     preserve = recipe.objective.preserve
     if not preserve.adds_pass:
         return None
-    kinds = tuple(kind for kind in preserve.kind if kind not in ("none", "class-images"))
     prompts = tuple(cleaning.clean_prompt(text, recipe.data.captions) for text in preserve.prompts)
-    return PreservedCaptions(kinds, prompts, recipe.model.tokens.all)
+    return PreservedCaptions(preserve.kind, prompts, recipe.model.tokens.all)
 
 
 def open_frozen_copy(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from mezzotint import draws
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.settings.sections.captions import CaptionSettings
+from mezzotint.settings.sections.preserve import Kind
 
 
 def with_class_word(caption: str, settings: CaptionSettings, tokens: Sequence[str]) -> str:
@@ -26,26 +26,27 @@ def with_class_word(caption: str, settings: CaptionSettings, tokens: Sequence[st
 class PreservedCaptions:
     """kinds, prompts: as in `objective.preserve`. tokens: the model's learned tokens, which the base does not know."""
 
-    kinds: tuple[Literal["output", "blank", "prompts"], ...]
+    kinds: tuple[Kind, ...]
     prompts: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
 
     def at_visit(self, caption: str, settings: CaptionSettings, visit: Visit) -> str:
         """The preserved form of a caption at a visit, of a kind that is drawn. It equals the caption if nothing is
         preserved for it. settings: of its data set."""
-        match self.kinds[draws.below(visit.draw("preserve"), len(self.kinds))]:
-            case "output":
-                return with_class_word(caption, settings, self.tokens)
-            case "blank":
-                return ""
-            case "prompts":
-                return self.prompts[draws.below(visit.draw("preserve-prompt"), len(self.prompts))]
+        kind = self.kinds[draws.below(visit.draw("preserve"), len(self.kinds))]
+        forms = self._forms(kind, caption, settings)
+        return forms[draws.below(visit.draw("preserve-prompt"), len(forms))]
 
-    def list_all(self, caption: str, settings: CaptionSettings) -> tuple[str, ...]:
+    def list_all(self, caption: str, settings: CaptionSettings) -> list[str]:
         """All that `at_visit` can return for a caption."""
-        of_kind = {
-            "output": (with_class_word(caption, settings, self.tokens),),
-            "blank": ("",),
-            "prompts": self.prompts,
-        }
-        return tuple(text for kind in self.kinds for text in of_kind[kind])
+        return [form for kind in self.kinds for form in self._forms(kind, caption, settings)]
+
+    def _forms(self, kind: Kind, caption: str, settings: CaptionSettings) -> tuple[str, ...]:
+        match kind:
+            case "output":
+                return (with_class_word(caption, settings, self.tokens),)
+            case "blank":
+                return ("",)
+            case "prompts":
+                return self.prompts
+        raise AssertionError(kind)

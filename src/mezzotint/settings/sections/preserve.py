@@ -42,7 +42,7 @@ class PreserveSettings(Section):
     their noise; one more pass without gradients. The base includes `model.under` and not the adapter of
     `model.adapter.path`."""
 
-    prompts: Annotated[tuple[str, ...], BeforeValidator(as_list), Field(min_length=1), NEVER] = PROMPTS
+    prompts: Annotated[tuple[str, ...], BeforeValidator(as_list), Field(min_length=1), ALLOW] = PROMPTS
     """What `prompts` preserves. Choose prompts that the model can generate, without the subject and its class, and
     other ones than `run.drift.unrelated`, which then measures what was not trained."""
 
