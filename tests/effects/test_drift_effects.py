@@ -149,9 +149,10 @@ def test_warning_of_a_leak_is_printed_once_until_it_has_been_lower(prepare: Prep
     assert len(sentences) == 2
     assert "times as much as 'sks dog" in sentences[0]
     assert "0.50 times" in sentences[0]
-    assert sentences[0].endswith(
-        "set objective.preserve.kind=output, train fewer steps, or use a lower model.adapter.rank or optim.lr"
-    )
+    remedy = "train fewer steps, or use a lower model.adapter.rank or optim.lr"
+    assert sentences[0].endswith(f"set objective.preserve.kind=[output,prompts], {remedy}")
+    preserved = meter_of(prepare(**WORDS, objective__preserve__kind="blank"))
+    assert preserved.remedy == f"raise objective.preserve.weight, {remedy}"
     resumed = meter_of(prepare(**WORDS, run__drift__warn=0.4))
     resumed.warn = sentences.append
     resumed.load(meter.state())

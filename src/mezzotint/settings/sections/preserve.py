@@ -32,7 +32,7 @@ class PreserveSettings(Section):
     """Holds the trained model to the prediction of the base, the same model without what is trained: what the base
     knows is kept, without class images from elsewhere. See `docs/guides/preservation.md`."""
 
-    kind: Annotated[tuple[Kind, ...], BeforeValidator(as_list), Field(min_length=1), NEVER] = ("none",)
+    kind: Annotated[tuple[Kind, ...], Field(min_length=1), BeforeValidator(as_list), NEVER] = ("none",)
     """What is preserved. `output`: the prediction for each caption with `data.captions.class_word` in place of the
     trigger and of learned tokens, at the same noise and timestep; captions without these words are left out. `blank`:
     the prediction for the empty caption. `prompts`: the prediction for one of `prompts`, drawn for each sample. These
@@ -42,7 +42,7 @@ class PreserveSettings(Section):
     their noise; one more pass without gradients. The base includes `model.under` and not the adapter of
     `model.adapter.path`."""
 
-    prompts: Annotated[tuple[str, ...], BeforeValidator(as_list), Field(min_length=1), ALLOW] = PROMPTS
+    prompts: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_list), ALLOW] = PROMPTS
     """What `prompts` preserves. Choose prompts that the model can generate, without the subject and its class, and
     other ones than `run.drift.unrelated`, which then measures what was not trained."""
 

@@ -230,9 +230,9 @@ def _split(prompts: Sequence[DriftPrompt]) -> Iterator[Sequence[DriftPrompt]]:
 
 
 def _remedy(recipe: Mapping[str, Any]) -> str:
-    if recipe["objective"]["preserve"]["kind"] == ["none"]:
-        return "set objective.preserve.kind=output, train fewer steps, or use a lower model.adapter.rank or optim.lr"
-    return "raise objective.preserve.weight, train fewer steps, or use a lower model.adapter.rank or optim.lr"
+    is_preserved = recipe["objective"]["preserve"]["kind"] != ["none"]
+    first = "raise objective.preserve.weight" if is_preserved else "set objective.preserve.kind=[output,prompts]"
+    return f"{first}, train fewer steps, or use a lower model.adapter.rank or optim.lr"
 
 
 def create_callbacks(setup: Setup) -> Iterator[Callback]:
