@@ -82,8 +82,7 @@ def test_blank_preservation_uses_the_empty_caption(prepare: Prepare) -> None:
     assert step.report.group_losses["preserve"] == pytest.approx(float(apart.mean()), rel=1e-4)
 
 
-# breaks if other prompts are preserved, each sample has the same, a dropped caption's zeros take their place, or kinds
-# do not take turns
+# breaks if other prompts are preserved, always the same, zeros of a dropped caption instead, or kinds take no turns
 @pytest.mark.effect("objective.preserve.prompts")
 @pytest.mark.parametrize("cached", [True, False], ids=["cached text", "text encoder"])
 @pytest.mark.parametrize("kinds", [("prompts",), ("output", "prompts")], ids=["prompts", "both"])
