@@ -46,7 +46,7 @@ SETTINGS = (
     f"run.drift.unrelated={keep.measured()}",
 )
 """What the lesson asks of the recipe `mini-lora` besides its images."""
-STEPS, WEIGHT = 220, 6
+STEPS, WEIGHT = 220, 1.0
 OF_KIND: Mapping[str, tuple[int, str, float]] = {
     "none": (STEPS, "none", 1),
     "short": (STEPS // 2, "none", 1),
