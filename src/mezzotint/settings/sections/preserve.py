@@ -32,7 +32,7 @@ class PreserveSettings(Section):
     """Holds the trained model to the prediction of the base, the same model without what is trained: what the base
     knows is kept, without class images from elsewhere. See `docs/guides/preservation.md`."""
 
-    kind: Annotated[tuple[Kind, ...], Field(min_length=1), BeforeValidator(as_list), NEVER] = ("none",)
+    kind: Annotated[tuple[Kind, ...], BeforeValidator(as_list), NEVER] = ("none",)
     """What is preserved. `output`: the prediction for each caption with `data.captions.class_word` in place of the
     trigger and of learned tokens, at the same noise and timestep; captions without these words are left out. `blank`:
     the prediction for the empty caption. `prompts`: the prediction for one of `prompts`, drawn for each sample. These
@@ -56,7 +56,7 @@ class PreserveSettings(Section):
     @property
     def is_on(self) -> bool:
         """Whether anything is preserved."""
-        return self.kind != ("none",)
+        return not {"none"}.issuperset(self.kind)
 
     @property
     def adds_pass(self) -> bool:

@@ -230,7 +230,7 @@ def _split(prompts: Sequence[DriftPrompt]) -> Iterator[Sequence[DriftPrompt]]:
 
 
 def _remedy(recipe: Mapping[str, Any]) -> str:
-    is_preserved = recipe["objective"]["preserve"]["kind"] != ["none"]
+    is_preserved = not {"none"}.issuperset(recipe["objective"]["preserve"]["kind"])
     first = "raise objective.preserve.weight" if is_preserved else "set objective.preserve.kind=[output,prompts]"
     return f"{first}, train fewer steps, or use a lower model.adapter.rank or optim.lr"
 
