@@ -110,7 +110,7 @@ def test_own_steps_move_previews_and_checkpoints() -> None:
 
 def test_a_subject_with_a_class_is_preserved() -> None:
     recipe = recipe_of(propose(choose()))
-    assert recipe.objective.preserve.kind == "output"
+    assert recipe.objective.preserve.kind == ("output", "prompts")
     assert recipe.data.captions.subject_class == "dog"
     assert recipe.data.captions.template == "a photo of {trigger}"
     assert recipe.data.captions.dropout == 0
@@ -121,7 +121,7 @@ def test_a_subject_with_a_class_is_preserved() -> None:
 @pytest.mark.parametrize("choices", [{"trigger": "sks"}, {"goal": "style"}, {"data": replace(PHOTOS, is_named=True)}])
 def test_without_a_class_nothing_is_preserved(choices: dict[str, Any]) -> None:
     proposal = propose(choose(**choices))
-    assert recipe_of(proposal).objective.preserve.kind == "none"
+    assert recipe_of(proposal).objective.preserve.kind == ("none",)
 
 
 def test_one_word_for_a_subject_gets_a_hint() -> None:

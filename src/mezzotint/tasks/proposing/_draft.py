@@ -34,6 +34,7 @@ _OF_SHIPPED: Mapping[bool, tuple[Mapping[str, Any], str]] = {
 """By whether it learns to edit: what demonstrations change in the recipes of the model that ships, and the reason."""
 
 _SHIPPED_WEIGHT = 3
+_SHIPPED_PROMPTS = ("a red circle", "a blue square", "a yellow star", "a green circle", "a black square", "a pink star")
 """Of preservation, in the same demonstration."""
 
 
@@ -184,12 +185,17 @@ class ProposalDraft:
         if not self._keeps_class:
             return
         _, _, noun = self.choices.trigger.partition(" ")
-        why = f"Holds “{noun}” to what the model knew, so that not every {noun} becomes yours; two more passes a step."
-        yield ProposedSetting("Preservation", "objective.preserve.kind", "output", why)
+        why = (
+            f"Holds “{noun}”, and a dozen everyday prompts, to what the model knew, so that not every {noun} becomes "
+            "yours; two more passes a step."
+        )
+        yield ProposedSetting("Preservation", "objective.preserve.kind", ["output", "prompts"], why)
         if self.model.shipped:
             yield ProposedSetting(
                 "Its weight", "objective.preserve.weight", _SHIPPED_WEIGHT, "As in its demonstration."
             )
+            why = "This model knows only coloured shapes."
+            yield ProposedSetting("Its prompts", "objective.preserve.prompts", list(_SHIPPED_PROMPTS), why)
         why = f"Measures how much “{noun}” changes beside “{self.choices.trigger}”; at 1 as much."
         yield ProposedSetting("Meter of leaks", "run.drift.every", f"{_quarter(self._steps)} steps", why)
 
