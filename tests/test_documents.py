@@ -644,3 +644,17 @@ def test_every_shipped_recipe_is_in_the_changelog() -> None:
 def test_schema_file_is_the_output_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert schema.run([]) == 0
     assert capsys.readouterr().out == (DOCS / "recipe.schema.json").read_text("utf-8")
+
+
+def test_recipes_of_which_training_fit_the_cards_they_are_listed_for() -> None:
+    text = TEXTS["docs/guides/which-training.md"]
+    memory = {row[1]: float(row[2]) for row in re.finditer(r"^\| `([\w-]+)` \|.* ([\d.]+) GB \|$", text, re.MULTILINE)}
+    listed = [
+        (float(card[1]), recipe)
+        for card in re.finditer(r"(\d+) GB: ((?:`[\w-]+`(?:, )?)+)", text)
+        for recipe in re.findall(r"`([\w-]+)`", card[2])
+    ]
+    assert len(listed) > 20
+    assert {recipe for _, recipe in listed} <= set(shipped_recipes())
+    # a twentieth of a card stays free, as in cards.md
+    assert [(card, recipe) for card, recipe in listed if memory[recipe] > 0.95 * card] == []

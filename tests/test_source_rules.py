@@ -317,6 +317,7 @@ NAMED = {
         "adapters/writing.py": _LORA_FILES,
         "api/datasets.py": "the format in which data sets of Python objects are written",
         "board/reading/data_sets.py": "the format of a folder of clips that no recipe names",
+        "board/reading/candidates.py": "the format of a folder with a table, which no recipe names",
         "settings/formats/base.py": "the default for images joined to video batches",
         "settings/sections/data.py": "the default",
         "settings/sections/saving.py": _LORA_FILES,

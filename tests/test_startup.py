@@ -95,20 +95,26 @@ def tiff_with_custom_tag() -> None:
     Image.open(file).getexif()
 
 
+def rotary_positions() -> None:
+    from diffusers.models.embeddings import FluxPosEmbed
+
+    FluxPosEmbed(10000, [2, 2, 4])
+
+
 def list_shown_warnings(raises: object, *, quietly: bool, action: str = "") -> list[str]:
     """Warnings that a call shows, with the filters of a new process. action: a filter for all warnings."""
     assert callable(raises)
     with warnings.catch_warnings(record=True) as caught:
         warnings.resetwarnings()
         if action:
-            warnings.filterwarnings(action, category=UserWarning)  # type: ignore[arg-type]
+            warnings.filterwarnings(action)  # type: ignore[arg-type]
         if quietly:
             cli.main(["ls", "formats"])
         raises()
-    return [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
+    return [str(one.message) for one in caught if issubclass(one.category, UserWarning | FutureWarning)]
 
 
-@pytest.mark.parametrize("raises", [many_workers, tiff_with_custom_tag])
+@pytest.mark.parametrize("raises", [many_workers, tiff_with_custom_tag, rotary_positions])
 def test_ignored_warnings_are_hidden_unless_python_is_set_to_show(raises: object) -> None:
     assert list_shown_warnings(raises, quietly=False), "the library no longer warns: delete its entry"
     assert list_shown_warnings(raises, quietly=True) == []

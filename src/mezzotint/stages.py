@@ -139,7 +139,8 @@ class Batch:
     all sums. conditions: the condition images by name; empty if the run has none. region: of an inpainting model, the
     part that is to be filled (`data.inpaint`), uint8 (B, H, W), 255 inside; None for other models. preserved_captions:
     B captions for which the base's prediction is preserved (`objective.preserve`), equal to the caption of a sample for
-    which nothing is; empty without preservation. preserved_text: their cached embeddings, or None.
+    which nothing is; empty without preservation. is_preserved: bool (B,), whether they differ, or None.
+    preserved_text: their cached embeddings, or None.
 
     stills: the images joined to clips, I of them for each, or None. They are B · I samples with their own keys and
     captions, those of clip b at b · I … b · I + I − 1; pixels (B·I, 3, H, W) with the clips' height and width;
@@ -166,6 +167,7 @@ class Batch:
     conditions: Mapping[str, ConditionImages] = field(default_factory=dict)
     region: Tensor | None = None
     preserved_captions: tuple[str, ...] = ()
+    is_preserved: Tensor | None = None
     preserved_text: TextEmbedding | None = None
 
     @property

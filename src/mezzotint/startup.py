@@ -48,6 +48,8 @@ IGNORED_WARNINGS = (
     (r"This DataLoader will create \d+ worker processes in total", r"torch\.utils\.data\.dataloader$"),
     # only the orientation and the colour profile of a TIFF are read
     (r"Metadata Warning, tag \d+ had too many entries", r"PIL\.TiffImagePlugin$"),
+    # diffusers' own Chroma imports it there
+    (r"`FluxPosEmbed` is deprecated", r"diffusers\.models\.embeddings$"),
 )
 """Warnings without consequences here: (start of the message, module), as regular expressions."""
 
@@ -55,4 +57,4 @@ IGNORED_WARNINGS = (
 def ignore_warnings() -> None:
     """Hides these warnings. Python's own options (-W, PYTHONWARNINGS) have precedence."""
     for message, module in IGNORED_WARNINGS:
-        warnings.filterwarnings("ignore", message=message, category=UserWarning, module=module, append=True)
+        warnings.filterwarnings("ignore", message=message, module=module, append=True)

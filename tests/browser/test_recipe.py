@@ -104,3 +104,17 @@ def test_started_run_opens_its_page(
         (tmp_path / "go").touch()
         page.wait_for_selector(".state.failed")
         page.wait_for_selector("#p-output:has-text('no data')")
+
+
+@pytest.mark.slow
+def test_search_names_the_setting_that_another_trainer_calls_otherwise(open_page: Callable[..., Any]) -> None:
+    page = open_page().go("/recipe?base=sdxl-lora")
+    page.fill("#find", "network_dim")
+    page.wait_for_selector("#best:has-text('network_dim of kohya')")
+    assert page.locator(".field:visible").count() == 1
+    page.click("#best a")
+    assert page.evaluate("document.activeElement.id") == "f-model.adapter.rank"
+    page.fill("#find", "learning rate")
+    page.wait_for_selector("#best a:has-text('optim.lr') >> nth=0")
+    page.fill("#find", "")
+    page.wait_for_selector("#best", state="hidden")

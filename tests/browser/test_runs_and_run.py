@@ -319,7 +319,8 @@ def test_empty_pages_fit_a_small_screen_and_show_what_to_do(
         assert "token" not in page.url
         assert "mezzotint train mini data.path=shapes run.name=first" in page.content()
         for path, words in (
-            ("/", "Start one to see it here"), ("/data", "Start one, or open a folder of images below"),
+            ("/", "Start one to see it here"), ("/new", "Choose the folder with your images"),
+            ("/data", "Start one, or open a folder of images below"),
             ("/data?folder=0/images", "samples"), ("/data?folder=0/nothing", "add images"),
             ("/data?folder=0/images&text=zebra", "No sample matches these filters"),
             ("/draw", "Images appear here"), ("/recipe?base=tiny_cpu", "Command"),

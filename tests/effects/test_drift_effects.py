@@ -75,6 +75,22 @@ def test_drift_is_the_relative_distance_to_the_untrained_model(prepare: Prepare,
     assert numbers["drift/leak"] == numbers["drift/class"] / numbers["drift/trigger"]
 
 
+# breaks if the meter measures without guidance, or away from another negative prompt
+@pytest.mark.effect("sample.guidance", "sample.negative_prompt")
+def test_prompts_are_measured_with_the_guidance_of_samples(prepare: Prepare) -> None:
+    def point(**sample: Any) -> Any:
+        meter = meter_of(prepare(**WORDS | sample))
+        meter.measure()
+        return meter._of_base["unrelated"][0][0]
+
+    alone, guided = point(sample__guidance=1), point(sample__guidance=3, sample__negative_prompt="blurry")
+    away = point(sample__guidance=1, run__drift__unrelated=["blurry", "blurry", "blurry"])
+    assert torch.equal(guided.x_t, alone.x_t)
+    wanted = away.predicted + 3 * (alone.predicted - away.predicted)
+    torch.testing.assert_close(guided.predicted, wanted, rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(guided.predicted, alone.predicted, rtol=1e-2, atol=1e-3)
+
+
 def test_base_is_measured_at_the_noisy_latents_of_its_own_sampling(prepare: Prepare) -> None:
     meter = meter_of(prepare(**WORDS))
     meter.measure()
@@ -133,9 +149,10 @@ def test_warning_of_a_leak_is_printed_once_until_it_has_been_lower(prepare: Prep
     assert len(sentences) == 2
     assert "times as much as 'sks dog" in sentences[0]
     assert "0.50 times" in sentences[0]
-    assert sentences[0].endswith(
-        "set objective.preserve.kind=output, train fewer steps, or use a lower model.adapter.rank or optim.lr"
-    )
+    remedy = "train fewer steps, or use a lower model.adapter.rank or optim.lr"
+    assert sentences[0].endswith(f"set objective.preserve.kind=[output,prompts], {remedy}")
+    preserved = meter_of(prepare(**WORDS, objective__preserve__kind="blank"))
+    assert preserved.remedy == f"raise objective.preserve.weight, {remedy}"
     resumed = meter_of(prepare(**WORDS, run__drift__warn=0.4))
     resumed.warn = sentences.append
     resumed.load(meter.state())

@@ -82,6 +82,40 @@ def test_blank_preservation_uses_the_empty_caption(prepare: Prepare) -> None:
     assert step.report.group_losses["preserve"] == pytest.approx(float(apart.mean()), rel=1e-4)
 
 
+# breaks if other prompts are preserved, always the same, zeros of a dropped caption instead, or kinds take no turns
+@pytest.mark.effect("objective.preserve.prompts")
+@pytest.mark.parametrize("cached", [True, False], ids=["cached text", "text encoder"])
+@pytest.mark.parametrize("kinds", [("prompts",), ("output", "prompts")], ids=["prompts", "both"])
+def test_prompts_are_preserved_and_kinds_take_turns(prepare: Prepare, cached: bool, kinds: tuple[str, ...]) -> None:
+    prompts = {"a boat", "a tree", "rain"}
+    settings = {"objective__preserve__kind": list(kinds), "objective__preserve__prompts": sorted(prompts)}
+    dropping = {"data__captions__dropout": 0.5, "data__captions__dropped": "zeros", "data__cache__text": cached}
+    ready = prepare(**LORA | CAPTIONS | settings | dropping)
+    drawn = set()
+    for _ in range(6):
+        step = ready.step()
+        [batch] = step.batches.batches
+        for caption, preserved in zip(batch.captions, batch.preserved_captions, strict=True):
+            drawn.add(preserved)
+            assert preserved in (prompts if kinds == ("prompts",) else {*prompts, caption.replace("sks dog", "dog")})
+    assert drawn > prompts if "output" in kinds else drawn == prompts
+    texts = iter(batch.preserved_captions)
+    [apart] = distances(prepare, ready, step, lambda caption: next(texts))
+    counted = [own != other for own, other in zip(batch.captions, batch.preserved_captions, strict=True)]
+    mean = float(apart[counted].sum()) / batch.size
+    assert step.report.group_losses["preserve"] == pytest.approx(mean, rel=1e-4)
+
+
+def test_preserved_captions_do_not_depend_on_micro_batches(prepare: Prepare) -> None:
+    drawn = []
+    for size in ("null", 1):
+        words = OUTPUT | {"objective__preserve__kind": ["output", "blank", "prompts"], "run__micro_batch": size}
+        batches = prepare(**words, data__batch_size=4).step().batches.batches
+        drawn.append([text for batch in batches for text in batch.preserved_captions])
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) > 1
+
+
 def test_preservation_pulls_the_model_to_the_base(prepare: Prepare) -> None:
     apart = {}
     for weight in (1e-6, 100.0):
@@ -196,6 +230,11 @@ def test_memory_counts_the_further_pass_and_the_copy() -> None:
             "is not shared or offloaded by run.runtime=fsdp",
         ),
         (["objective.preserve.weight=2"], "objective.preserve.kind is none"),
+        (
+            ["objective.preserve.kind=[output,class-images]"],
+            "kind=class-images stands alone; output, blank and prompts",
+        ),
+        (["objective.preserve.prompts=[a boat]"], "write objective.preserve.kind=[output,prompts]"),
     ],
 )
 def test_preservation_that_cannot_work_is_refused(settings: list[str], sentence: str) -> None:

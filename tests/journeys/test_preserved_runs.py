@@ -21,7 +21,7 @@ from support.trained_families import clip_settings, settings_of
 
 SETTINGS = {
     "model__adapter__kind": "lora", "model__adapter__rank": 3, "model__adapter__dropout": 0.2, "run__steps": 4,
-    "run__save__every": 2, "data__batch_size": 4, "optim__lr": 3e-3, "objective__preserve__kind": "output",
+    "run__save__every": 2, "data__batch_size": 4, "optim__lr": 3e-3, "objective__preserve__kind": "[output, prompts]",
     "data__captions__trigger": "sks dog", "run__export__every": None, "model__adapter__targets": "[attention]",
 }  # fmt: skip
 
@@ -105,7 +105,12 @@ def test_preserved_run_of_each_family_resumes_bit_exactly(shared_world: Any, cli
         pytest.importorskip("torchao")
         settings = SETTINGS | {"run__frozen_dtype": "nf4"}
     else:
-        settings = SETTINGS | settings_of(name) | clip_settings(name, clips) | {"objective__preserve__kind": "output"}
+        settings = (
+            SETTINGS
+            | settings_of(name)
+            | clip_settings(name, clips)
+            | {"objective__preserve__kind": "[output, prompts]"}
+        )
     settings |= {"run__steps": 3, "run__save__every": 2}
     world = shared_world
     assert world.wait(world.fork(f"all-{name}", **settings)) == 0, world.out(f"all-{name}")

@@ -25,7 +25,12 @@ def test_prompts_of_the_groups_differ_in_the_trigger_only() -> None:
     own, other = ([prompt for prompt, _, _ in questions[group]] for group in ("trigger", "class"))
     assert [prompt.replace(keep.TRIGGER, keep.CLASS) for prompt in own] == other
     assert own[:2] == ["a red wug triangle", "an orange wug triangle"]
-    assert not any("triangle" in prompt for prompt, _, _ in questions["unrelated"])
+    unrelated = {prompt for prompt, _, _ in questions["unrelated"]}
+    assert len(keep.measured()) == 12
+    assert unrelated > set(keep.measured())
+    of_shapes = [{prompt.split()[-1] for prompt in prompts} for prompts in (unrelated, keep.preserved())]
+    assert not of_shapes[0] & of_shapes[1], "what is measured is not preserved"
+    assert keep.CLASS not in of_shapes[0] | of_shapes[1]
 
 
 def test_images_show_the_subject_with_its_colour_as_caption(tmp_path: Path) -> None:
@@ -58,15 +63,16 @@ def test_rank_correlation_is_spearmans() -> None:
 def test_criteria_fail_for_less_learning_more_leak_and_another_order() -> None:
     def row(learned: float, leak: float) -> dict[str, float]:
         names = ("class change", "drift/class", "unrelated change", "drift/unrelated")
-        return {"trigger right": learned} | dict.fromkeys(names, leak)
+        return {"trigger right": learned, "unrelated wugs": 0.1} | dict.fromkeys(names, leak)
 
     good = {}
     for seed in keep.SEEDS:
-        good |= {f"none {seed}": row(0.9, 40 + seed), f"output {seed}": row(0.85, 9 + seed)}
+        good |= {f"none {seed}": row(0.9, 40 + seed), f"{keep.KEPT} {seed}": row(0.85, 4 + seed)}
     assert all(keep.verdicts(good).values())
     for name, value, failing in (
         ("trigger right", 0.75, "equal learning"), ("class change", 30.0, "less leak"),
-        ("drift/unrelated", 99.0, "order"),
+        ("unrelated wugs", 0.2, "subject not elsewhere"), ("drift/unrelated", 99.0, "order"),
     ):  # fmt: skip
-        bad = good | {f"output {seed}": good[f"output {seed}"] | {name: value + seed} for seed in (3, 4)}
+        changed = {f"{keep.KEPT} {seed}": good[f"{keep.KEPT} {seed}"] | {name: value + seed} for seed in (13, 14)}
+        bad = good | changed
         assert [holds for key, holds in keep.verdicts(bad).items() if key.startswith(failing)].count(False) == 1

@@ -5,10 +5,13 @@ images, each with its colour as caption, which the template makes "a red wug tri
 
     the trigger     "a red wug triangle" in every colour
     the class       "a red triangle" in every colour
-    the unrelated   "a red circle", and every other shape in every colour
+    the unrelated   "a red cross" and "a red ring" in every colour
 
 The judge (`recognise`) reads shape and colour of each image, and compares the image with that of the untrained model
 for the same prompt and noise: the mean difference of their pixels, in levels of 255.
+
+No shape whose prediction is preserved (`PRESERVED`) is among those that are asked or measured: what is shown of
+unrelated prompts is not what was trained.
 """
 
 from __future__ import annotations
@@ -27,13 +30,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mini import measure, recognise, world
 from mini.measure import Pixels
 
-SEEDS = (1, 2, 3, 4, 5)
-KINDS = ("none", "output", "blank")
-"""Of `objective.preserve`, the same training otherwise. The control is "none"; the criteria are of "output"."""
+SEEDS = (11, 12, 13, 14, 15)
+KINDS = ("none", "short", "prompts", "output", "weak", "both")
+"""The same training with different preservation: "none", the control; "short", the control in half the steps;
+`objective.preserve.kind` "prompts", "output", and "both" of them; "weak", both at a tenth of the weight."""
+KEPT = "both"
+"""What the criteria hold against the control."""
 TRIGGER, CLASS = "wug triangle", "triangle"
 TEMPLATE = "a {caption} {trigger}"
 EXAM_SEED, ASKED = 7, 64
 """Of the noise of an examination; and how many images of each group."""
+PRESERVED, UNRELATED = ("circle", "square", "star"), ("cross", "ring")
+"""Shapes of the preserved prompts, in every colour, and those that are asked and measured."""
+MEASURED = {"run.drift.prompts": 8, "run.drift.timesteps": 4}
+"""The meter's settings beside its unrelated prompts, which are the first twelve of the judge's."""
 
 LEAST_LEARNED, MARGIN = 0.8, 0.1
 """Equal learning: of every seed, both runs draw at least this share of triggers right, and their shares differ by at
@@ -41,9 +51,17 @@ most the margin."""
 MOST_LEAK = 0.5
 """Less leak: of every seed, the preserved run changes the images of the class at most by this share of what the control
 changes them."""
+MOST_MOVED = 0.05
+"""The subject stays where it was put: of every seed, the share of unrelated images that show it is at most so much
+larger than the control's."""
 LEAST_ORDER = 0.8
 """The meter orders runs as the judge does: the least rank correlation (Spearman) over all runs of all kinds between
-`drift/class` of the exported weights and the difference of the class's images, and the same of unrelated prompts."""
+`drift/class` of the exported weights and the difference of the class's images, and the same of unrelated prompts.
+
+The judge's figure is the difference to the base's images also for unrelated prompts, because that is what the meter is
+for: how far something has moved from the base. Whether a moved image is also wrong depends on what it shows, which no
+distance between predictions knows; the criterion above counts the images that are wrong in the way that matters here.
+"""
 
 Groups = Mapping[str, Sequence[tuple[str, str, str]]]
 
@@ -58,18 +76,27 @@ class Exam:
 
 def questions() -> Groups:
     """The groups of prompts: each prompt with the shape and the colour that it asks for."""
-    colours, others = tuple(world.COLOURS), [shape for shape in world.SHAPES if shape != CLASS]
 
     def ask(names: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
-        pairs = [(name, shape, colour) for name, shape in names for colour in colours]
+        pairs = [(name, shape, colour) for colour in world.COLOURS for name, shape in names]
         chosen = [pairs[number % len(pairs)] for number in range(ASKED)]
         return [(f"{_article(colour)} {colour} {name}", shape, colour) for name, shape, colour in chosen]
 
     return {
         "trigger": ask([(TRIGGER, world.WUG)]),
         "class": ask([(CLASS, CLASS)]),
-        "unrelated": ask([(shape, shape) for shape in others]),
+        "unrelated": ask([(shape, shape) for shape in UNRELATED]),
     }
+
+
+def preserved() -> list[str]:
+    """The prompts of `objective.preserve.prompts`."""
+    return [f"{_article(colour)} {colour} {shape}" for shape in PRESERVED for colour in world.COLOURS]
+
+
+def measured() -> list[str]:
+    """The prompts of `run.drift.unrelated`."""
+    return [prompt for prompt, _, _ in questions()["unrelated"][:12]]
 
 
 def write(folder: Path) -> Path:
@@ -117,11 +144,14 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
 def verdicts(figures: Mapping[str, Mapping[str, float]]) -> dict[str, bool]:
     """Whether each criterion holds. figures: of `judge` and the meter's `drift/…` of each run, by "KIND SEED"."""
     seeds = sorted({name.split()[1] for name in figures})
-    pairs = [(figures[f"none {seed}"], figures[f"output {seed}"]) for seed in seeds]
+    pairs = [(figures[f"none {seed}"], figures[f"{KEPT} {seed}"]) for seed in seeds]
     learned = [(control["trigger right"], kept["trigger right"]) for control, kept in pairs]
     result = {
         "equal learning": all(min(two) >= LEAST_LEARNED and abs(two[0] - two[1]) <= MARGIN for two in learned),
         "less leak": all(kept["class change"] <= MOST_LEAK * control["class change"] for control, kept in pairs),
+        "subject not elsewhere": all(
+            kept["unrelated wugs"] <= control["unrelated wugs"] + MOST_MOVED for control, kept in pairs
+        ),
     }
     for group in ("class", "unrelated"):
         order = rank_correlation(

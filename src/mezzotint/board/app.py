@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from mezzotint.board import pages
 from mezzotint.board.acting.draw_pages import DrawPages
 from mezzotint.board.acting.edit_pages import EditPages
+from mezzotint.board.acting.new_run_pages import NewRunPages
 from mezzotint.board.acting.queue_pages import QueuePages
 from mezzotint.board.acting.recipe_pages import RecipePages
 from mezzotint.board.answers import JsonAnswer
@@ -34,7 +35,7 @@ _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) -> ASGIApp:
     """The application. any_folder: show the data of runs outside of the page's folders, too."""
     data, recipes, drawing = DataPages(view, any_folder), RecipePages(view), DrawPages(view)
-    queue, edits = QueuePages(view), EditPages(data)
+    queue, new, edits = QueuePages(view), NewRunPages(view), EditPages(data)
     view.at_close.append(drawing.close)
     routes = [
         Route("/", view.runs),
@@ -60,7 +61,15 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/api/data/mask", edits.mask, methods=["POST"]),
         Route("/api/data/step", edits.step, methods=["POST"]),
         Route("/part/{part}", view.part),
+        Route("/new", new.new),
+        Route("/thumb/file", new.thumbnail),
+        Route("/api/new", new.propose, methods=["POST"]),
+        Route("/api/new/data", new.data),
+        Route("/api/new/models", new.models),
+        Route("/api/new/memory", new.memory, methods=["POST"]),
+        Route("/api/new/doctor", new.doctor, methods=["POST"]),
         Route("/recipe", recipes.recipe),
+        Route("/api/settings", recipes.find),
         Route("/api/recipe", recipes.live, methods=["POST"]),
         Route("/api/check", recipes.check, methods=["POST"]),
         Route("/api/save", recipes.save, methods=["POST"]),

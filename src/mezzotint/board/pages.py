@@ -32,8 +32,8 @@ from mezzotint.settings import counting
 from mezzotint.tasks.queue.entries import FOLDER, Queue
 
 PAGES = [
-    ("/queue", "Queue", "queue"), ("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"),
-    ("/draw", "Generate", "draw"),
+    ("/new", "New run", "new"), ("/queue", "Queue", "queue"), ("/data", "Data", "data"),
+    ("/recipe", "Recipe", "recipe"), ("/draw", "Generate", "draw"),
 ]  # fmt: skip
 """Address, name and key of each page except Runs."""
 
@@ -86,7 +86,7 @@ class Pages:
             "report": False,
             "is_editable": False,
             "static": "/static/",
-            "pages_besides": PAGES,
+            "pages_besides": PAGES[self.read_only :],
             "most_stored": runs.MOST_STORED,
         }
         return environment

@@ -72,6 +72,8 @@ CODES: dict[str, str] = {
     "E1446": "`data.mask.source=files` reads masks from local disks, and the data set is on object storage.",
     "E1447": "The column `mask` of a table contains no masks.",
     "E1448": "An adapter of `model.under` cannot be used under a run, or is not the one that the run was trained with.",
+    "E1449": "The model generates images with values that are not finite.\n"
+    "In half precision the autoencoder may overflow (run.vae_dtype=fp32); otherwise weights are damaged.",
     "E1450": "The model's noise schedule cannot be used.\n"
     "Supported are linear, scaled_linear and squaredcos_cap_v2, and a list trained_betas in scheduler_config.json.",
     "E1451": "`mezzotint merge` got a file of another model: a tensor has another shape than the first model's.",

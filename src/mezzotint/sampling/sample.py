@@ -130,3 +130,14 @@ def as_bytes(pixels: Tensor, frames: int = 1) -> NDArray[np.uint8]:
     levels = ((pixels.float() + 1.0) * 127.5).round().clamp(0, 255).movedim(0, -1)
     image: NDArray[np.uint8] = levels.to("cpu", torch.uint8).numpy()
     return image if image.ndim == 3 else image[:frames]
+
+
+def describe_non_finite(pixels: Tensor) -> str:
+    """A sentence about decoded pixels that are not all finite, and why; "" if they are. It reads one value back from
+    the device."""
+    if bool(pixels.isfinite().all()):
+        return ""
+    return (
+        "a generated image has values that are not finite and is black there; in half precision the autoencoder may "
+        "overflow: set run.vae_dtype=fp32; if that does not help, the weights are damaged"
+    )

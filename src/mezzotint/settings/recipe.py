@@ -301,7 +301,7 @@ class Recipe(Section):
         """What does not work with the model as it was before training (the base), which preservation and the meter of
         its drift compare with."""
         preserve = self.objective.preserve
-        users = [f"objective.preserve.kind={preserve.kind}"] if preserve.kind != "none" else []
+        users = [preserve.describe()] if preserve.is_on else []
         users += ["run.drift.every"] if self.run.drift.every is not None else []
         trains_weights = not self.model.has_adapter and self.model.train != (tokens.PART,)
         if preserve.frozen_copy and not users:
@@ -338,19 +338,19 @@ class Recipe(Section):
 
     def _preservation_contradictions(self) -> Iterator[str]:
         """What does not work with preservation by the base's prediction."""
-        preserve, kind = self.objective.preserve, f"objective.preserve.kind={self.objective.preserve.kind}"
-        if preserve.kind == "none":
+        preserve, kind = self.objective.preserve, self.objective.preserve.describe()
+        if not preserve.is_on:
             return
         if self.data.has_clips and self.data.clips.images:
             yield f"{kind} is for clips or for images, and data.clips.images joins both; set data.clips.images=0"
         if preserve.adds_pass and format_spec(self.data.format).reads_texts(self.data):
             yield f"{kind} encodes other captions, and data.format={self.data.format} reads embeddings from files"
-        if preserve.kind == "class-images":
+        if "class-images" in preserve.kind:
             if not self.data.has_class_images:
                 yield f"{kind} needs class images; write data.prior.path=FOLDER or data.prior.num_class_images=200"
             if tokens.PART in self.model.train:
                 yield f"{kind} does not know what learned tokens mean to the base; write objective.preserve.kind=output"
-        if preserve.kind == "output":
+        if "output" in preserve.kind:
             yield from self._missing_class_words()
 
     def _missing_class_words(self) -> Iterator[str]:

@@ -14,6 +14,7 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.tokens import PART
 from mezzotint.tasks import holding
+from mezzotint.tasks.prompts import cleaning
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.preservation import BaseModel, Preservation
 from mezzotint.weights.folder.state import EmptyOnMeta
@@ -22,8 +23,11 @@ from mezzotint.weights.model_files import ModelFiles
 
 def list_captions(recipe: Recipe) -> PreservedCaptions | None:
     """The captions for which the base's prediction is preserved, beside those of the data; None if there are none."""
-    kind = recipe.objective.preserve.kind
-    return PreservedCaptions(kind, recipe.model.tokens.all) if kind in ("output", "blank") else None
+    preserve = recipe.objective.preserve
+    if not preserve.adds_pass:
+        return None
+    prompts = tuple(cleaning.clean_prompt(text, recipe.data.captions) for text in preserve.prompts)
+    return PreservedCaptions(preserve.kind, prompts, recipe.model.tokens.all)
 
 
 def open_frozen_copy(
@@ -55,7 +59,7 @@ def open_base(
 
 def open_preservation(recipe: Recipe, family: ModelFamily, base: BaseModel | None) -> Preservation | None:
     """Preservation by the base's prediction; None for a recipe without."""
-    if recipe.objective.preserve.kind == "none":
+    if not recipe.objective.preserve.is_on:
         return None
     assert base is not None
     return Preservation(recipe.objective.preserve, base, family, bool(recipe.model.trained_encoders))

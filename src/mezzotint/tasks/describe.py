@@ -218,7 +218,7 @@ def _objective_line(recipe: Recipe, model: TrainableModel) -> str:
             bias.strategy != "none" and bias.multiplier != 1
         ),
         f"caption dropout {captions.dropout:g} ({captions.dropped})": captions.dropout,
-        f"preserve {o.preserve.kind}{_preserve_cost(o.preserve)}": o.preserve.kind != "none",
+        f"preserve {' or '.join(o.preserve.kind)}{_preserve_cost(o.preserve)}": o.preserve.is_on,
     }
     return ", ".join(part for part, applies in parts.items() if applies)
 

@@ -4,7 +4,8 @@ The base is the model without what is trained: the same networks with the adapte
 trained parts. It predicts without gradients, for the same noisy latents and timesteps as the trained model.
 
 `output` is the idea of ai-toolkit's differential output preservation, `blank` of its blank prompt preservation,
-`class-images` of OneTrainer's prior prediction.
+`class-images` of OneTrainer's prior prediction. `prompts` holds the prediction for prompts that have nothing to do with
+the images.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Preservation:
         """The mean squared difference between trained model and base of each sample, (B,) float32. condition,
         predicted: of the sample's own caption. Called under the run's autocast and attention."""
         if self.settings.adds_pass:
-            batch = replace(batch, captions=batch.preserved_captions, text=batch.preserved_text)
+            batch = replace(batch, captions=batch.preserved_captions, text=batch.preserved_text, dropped=None)
             text = self._text(self.family, batch)
             condition = self._condition(self.family, text, batch, condition)
             predicted = self.family.predict(noised, condition)
@@ -66,8 +67,8 @@ class Preservation:
         """A batch's loss with the preservation's."""
         weight = batch.weight.to(distance.device, non_blocking=True)
         if self.settings.adds_pass:
-            counts = [own != other for own, other in zip(batch.captions, batch.preserved_captions, strict=True)]
-            counted = torch.tensor(counts, dtype=torch.float32).to(distance.device, non_blocking=True)
+            assert batch.is_preserved is not None
+            counted = batch.is_preserved.to(distance.device, non_blocking=True)
             return replace(loss, preserved=self.settings.weight * counted * weight * distance)
         assert batch.is_class is not None
         is_class = batch.is_class.to(distance.device, non_blocking=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import html
 import io
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -277,3 +279,26 @@ def test_check_output_is_that_of_the_command(tmp_path: Path, monkeypatch: pytest
     assert output["status"] == 0, output
     assert "memory" in output["text"]
     assert output["verdict"].startswith("This recipe fits")
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "why"),
+    [
+        ("learning rate", "optim.lr", "learning_rate of kohya, diffusers, OneTrainer and SimpleTuner"),
+        ("network_dim", "model.adapter.rank", "network_dim of kohya: the default of network_dim is 4"),
+        ("--train_batch_size", "data.batch_size", ""),
+        ("batch", "data.batch_size", ""),
+        ("scheduler", "optim.schedule.kind", ""),
+    ],
+)
+def test_search_finds_settings_by_synonyms(board: Board, words: str, path: str, why: str) -> None:
+    status, text, _ = board.ask(f"/api/settings?{urlencode({'q': words})}")
+    assert status == 200
+    best = json.loads(text)[0]
+    assert best["path"] == path
+    assert why in best["why"]
+
+
+def test_search_for_nothing_finds_nothing(board: Board) -> None:
+    for words in ("", "  ", "x", "?" * 5000, "\0"):
+        assert board.ask(f"/api/settings?{urlencode({'q': words}, errors='replace')}")[1] == "[]"

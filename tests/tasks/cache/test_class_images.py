@@ -9,10 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from mezzotint import outside
+from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
+from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.runtimes.single import Runtime
 from mezzotint.sampling import image_files
 from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.settings.recipe import Recipe
@@ -144,6 +148,15 @@ def test_class_images_have_the_native_size_of_the_model(
 
 def recipe_of(world: Any, folder: Path, **settings: Any) -> Recipe:
     return resolve_paths(parse(world.words("counted", **words_of(world, "counted", folder, **settings)), "train"))
+
+
+def test_black_class_images_are_not_written(shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = recipe_of(shared_world, tmp_path / "class", run__precision="fp32")
+    monkeypatch.setattr(Family, "decode_media", lambda self, latents: torch.full((len(latents), 3, 32, 32), torch.nan))
+    with pytest.raises(WeightsError, match=r"class images: .* not finite and is black") as caught:
+        class_images.generate(recipe, Runtime(torch.device("cpu"), Launch(), recipe.run), lambda line: None)
+    assert caught.value.code == "E1449"
+    assert not list((tmp_path / "class").iterdir())
 
 
 def test_existing_images_of_the_user_count_and_are_kept(shared_world: Any, tmp_path: Path) -> None:

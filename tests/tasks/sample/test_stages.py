@@ -44,3 +44,13 @@ def test_only_the_denoiser_computes_in_low_precision(tmp_path: Path, monkeypatch
     draw(tmp_path / "out", "--prompt=a fox", "run.precision=bf16", f"sample.image={image}", "--solver=euler")
     # a float32 autoencoder could overflow in the denoiser's autocast, as that of SDXL does in fp16
     assert seen == {"encode_text": False, "predict": True, "encode_media": False, "decode_media": False}
+
+
+def test_black_images_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Family, "decode_media", lambda self, latents: torch.full((len(latents), 3, 32, 32), torch.nan))
+    draw(tmp_path / "out", "--prompt=a fox")
+    said = "".join(capsys.readouterr())
+    assert "warning: a generated image has values that are not finite and is black there" in said
+    assert "run.vae_dtype=fp32" in said

@@ -230,3 +230,15 @@ def test_requests_with_other_solvers_are_sampled_separately(trainer: Trainer, fo
             drawn.append((read_record(image)["solver"], image.tobytes()))
     assert [solver for solver, _ in drawn] == ["euler-a", "ddim", "ddim"]
     assert drawn[0][1] != drawn[1][1] == drawn[2][1]
+
+
+def test_black_previews_are_explained(trainer: Trainer, folder: RunFolder) -> None:
+    said: list[str] = []
+    overflown: Any = lambda latents: [torch.full((3, 24, 32), torch.nan) for _ in latents]  # noqa: E731
+    previews(trainer, folder, weights="raw", decode=overflown, warn=said.append).on_step(
+        None, Progress(step=2, last_step=9)
+    )
+    assert len(said) == len(TWO)
+    assert all("not finite and is black" in one for one in said)
+    assert all("run.vae_dtype=fp32" in one for one in said)
+    assert list(folder.samples.glob("step-*/*.png")), "a preview that shows nothing is still written"

@@ -27,6 +27,8 @@ from mezzotint.board.reading.root_folders import OutsideFolders, inside
 from mezzotint.board.reading.tails import make_printable
 from mezzotint.errors import OutOfMemory, Problem, RecipeError
 from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.settings.reading.foreign_names import meaning_of
+from mezzotint.settings.reading.nearest import nearest, search
 from mezzotint.settings.reading.paths import by_path, sections, settings
 from mezzotint.settings.reading.read import Reading, read, read_text, shipped_recipes
 from mezzotint.settings.reading.writing import flatten, without_defaults
@@ -38,10 +40,12 @@ from mezzotint.tasks.translate import text as translated_text
 
 _CHECK_SECONDS = 600
 _FILE, _YAML, _MOST_FILES = "file:", (".yaml", ".yml"), 100
+_MOST_MATCHES, _LONGEST = 4, 100
+"""Settings that a search names first, and its longest text."""
 _NAME = 200
 """Longest file name, in bytes; file systems allow 255."""
 
-_REPORTED = re.compile(r"\b(E\d{4})\]?:? +(.+)")
+REPORTED = re.compile(r"\b(E\d{4})\]?:? +(.+)")
 """A problem in the output of a check: its code and its message."""
 
 
@@ -88,13 +92,18 @@ class RecipePages:
             dialects=sorted(registry.names("dialects", skip_unimported=True)), folder=str(self.pages.roots.folders[0]),
         )  # fmt: skip
 
+    def find(self, request: Request) -> Response:
+        """The settings that the words `q` mean, the best first, also by names of other trainers: [{path, why}]."""
+        words = request.query_params.get("q", "").strip()[:_LONGEST]
+        return JsonAnswer([{"path": path, "why": make_printable(why)} for path, why in _find_settings(words)])
+
     async def live(self, request: Request) -> Response:
         """The YAML, command and problems of a form: {base | text, changes}."""
         value = await read_body(request)
         return JsonAnswer(await run_in_threadpool(self._live, value))
 
     def _live(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        base, overrides = self._base(value), _list_overrides(value)
+        base, overrides = self._base(value), list_overrides(value)
         line = ["mezzotint", "train", base.word, *overrides]
         try:
             reading = base.read(overrides)
@@ -111,7 +120,7 @@ class RecipePages:
         value = await read_body(request)
         base = self._base(value)
         dry = ["--dry"] if value.get("dry") is True else []
-        line = ["check", *self._base_arguments(base), *_list_overrides(value), *dry]
+        line = ["check", *self._base_arguments(base), *list_overrides(value), *dry]
         output = await run_in_threadpool(_run_check, line, self.pages.roots.folders[0])
         return JsonAnswer(output | {"command": shlex.join(["mezzotint", *line])})
 
@@ -119,7 +128,7 @@ class RecipePages:
         """Writes a form to a new recipe file in the first folder of the page: {…, file}."""
         value = await read_body(request)
         path = self._new_file(str(value.get("file", "")))
-        reading = self._base(value).read(_list_overrides(value))
+        reading = self._base(value).read(list_overrides(value))
         await run_in_threadpool(durable.write_new, path, as_yaml(reading))
         command, name = shlex.join(["mezzotint", "train", str(path)]), self.pages.roots.name_of(path)
         return JsonAnswer({"message": f"Saved as {path}", "command": command, "base": f"{_FILE}{name}"})
@@ -150,7 +159,7 @@ class RecipePages:
     def _run_of(self, value: Mapping[str, Any]) -> tuple[list[str], Path, str]:
         """The arguments that train a form, with its run folder and the name of the run. Raises RecipeError E1949 for a
         form that is not saved, or would write outside of the folders of the page."""
-        base, overrides = self._base(value), _list_overrides(value)
+        base, overrides = self._base(value), list_overrides(value)
         named = self._base_arguments(base)
         folder = self.pages.roots.folders[0]
         self._require_inside(base, base.read(overrides).recipe.run)
@@ -272,12 +281,30 @@ class RecipePages:
         return parent / last
 
 
-def _list_overrides(value: Mapping[str, Any]) -> list[str]:
-    """The changes of a form as `key=value`."""
+def _find_settings(words: str) -> list[tuple[str, str]]:
+    """(path, why) of the settings that a phrase means."""
+    name = re.sub(r"[\s-]+", "_", words.lstrip("-"))
+    if len(name) < 3:
+        return []
+    match = meaning_of(name)
+    meant: dict[str, str] = {}
+    if match is not None and match.path:
+        meant[match.path] = f"{name} of {match.origin}" + f": {match.note}" * bool(match.note)
+    near = nearest(name)
+    for path in [*([near] if near else []), *search(words)]:
+        meant.setdefault(path if path in by_path() else f"{path}.kind", "")
+    return [(path, why) for path, why in meant.items() if path in by_path()][:_MOST_MATCHES]
+
+
+def list_overrides(value: Mapping[str, Any]) -> list[str]:
+    """The changes of a form as `key=value`. Raises RecipeError E1001 for a key that would be an option of a command."""
     changes = value.get("changes")
+    changes = changes if isinstance(changes, dict) else {}
+    option = next((path for path in changes if path.startswith("-")), None)
+    if option is not None:
+        raise RecipeError(f"{make_printable(option)} is not a setting", code="E1001")
     return [
-        word_of(by_path()[path], str(text)) if path in by_path() else f"{path}={text}"
-        for path, text in (changes if isinstance(changes, dict) else {}).items()
+        word_of(by_path()[path], str(text)) if path in by_path() else f"{path}={text}" for path, text in changes.items()
     ]
 
 
@@ -312,7 +339,7 @@ def _run_check(line: list[str], folder: Path) -> dict[str, Any]:
         message = f"The check was stopped after {_CHECK_SECONDS} s."
         return {"status": -1, "verdict": message, "problems": [], "text": ""}
     report, errors = (make_printable(part.decode("utf-8", "replace")) for part in (done.stdout, done.stderr))
-    problems = [_parse_problem(*match.groups()) for match in _REPORTED.finditer(errors)] if done.returncode else []
+    problems = [_parse_problem(*match.groups()) for match in REPORTED.finditer(errors)] if done.returncode else []
     return {
         "status": done.returncode, "verdict": _verdict(done.returncode, report), "problems": problems,
         "text": (report + errors)[:100_000],

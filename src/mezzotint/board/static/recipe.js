@@ -1,4 +1,4 @@
-import { el, showMessage, send } from "./page.js";
+import { askJSON, el, showMessage, send } from "./page.js";
 
 const form = document.getElementById("form"), fields = new Map();
 for (const box of form.querySelectorAll(".field")) fields.set(box.dataset.path, { box, input: box.querySelector("input, select, textarea"), wrong: box.querySelector(".wrong") });
@@ -46,6 +46,21 @@ const clearCheck = () => checkParts.forEach((one) => { one.replaceChildren(); on
 
 const soon = () => { clearCheck(); clearTimeout(timer); timer = setTimeout(() => live().catch((error) => showMessage(error.message)), 200); };
 
+let meant = new Set();  // settings that the search means, whatever words they contain
+let searched = 0, searchTimer = 0;
+
+/** Names the settings that the search means, also by names of other trainers. */
+async function findMeant() {
+  const number = ++searched, words = find.value.trim(), best = document.getElementById("best");
+  const found = words ? await askJSON(`/api/settings?${new URLSearchParams({ q: words })}`) : [];
+  if (number !== searched) return;
+  meant = new Set(found.map((one) => one.path));
+  best.hidden = !found.length;
+  best.replaceChildren("Best: ", ...found.flatMap(({ path, why }, index) => [
+    index ? ", " : "", el("a", { href: `#f-${path}` }, el("code", {}, path)), why ? ` (${why})` : ""]));
+  filter();
+}
+
 const opened = new Map();  // which sections were open before the search
 
 function filter() {
@@ -54,7 +69,8 @@ function filter() {
     let left = 0;
     for (const box of section.querySelectorAll(".field")) {
       const content = `${box.dataset.path} ${box.textContent}`.toLowerCase();
-      box.hidden = !(terms.every((term) => content.includes(term)) && (!only.checked || box.matches(".set, .changed")));
+      const isFound = meant.has(box.dataset.path) || terms.every((term) => content.includes(term));
+      box.hidden = !(isFound && (!only.checked || box.matches(".set, .changed")));
       left += !box.hidden;
     }
     section.hidden = !left;
@@ -69,7 +85,12 @@ const given = JSON.parse(document.getElementById("changed").textContent);
 for (const [path, value] of Object.entries(given)) if (fields.has(path)) fields.get(path).input.value = value;
 form.addEventListener("input", soon);
 form.addEventListener("change", soon);
-find.addEventListener("input", filter);
+find.addEventListener("input", () => {
+  if (!find.value.trim()) meant = new Set();
+  filter();
+  clearTimeout(searchTimer);
+  searchTimer = setTimeout(() => findMeant().catch((error) => showMessage(error.message)), 150);
+});
 only.addEventListener("change", filter);
 live().catch((error) => showMessage(error.message));
 
@@ -104,8 +125,8 @@ button("save", async () => {
   saved.hidden = false;
   saved.replaceChildren(`${message}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Load this file"));
 });
-document.querySelector(".sidebar").addEventListener("click", (event) => {
-  const field = document.getElementById(event.target.closest(".problem a")?.hash.slice(1) ?? "");
+document.querySelector(".two").addEventListener("click", (event) => {
+  const field = document.getElementById(event.target.closest(".problem a, #best a")?.hash.slice(1) ?? "");
   if (!field) return;
   event.preventDefault();  // shows fields that the search hides, and moves the focus
   find.value = "";

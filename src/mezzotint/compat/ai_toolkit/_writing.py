@@ -208,12 +208,12 @@ def _write_objective(recipe: Recipe, arch: str) -> Values:
         first, last = round(1000 - 1000 * most), min(999, round(1000 - 1000 * least))
         values |= {"train.noise_scheduler": "flowmatch", "train.timestep_type": kind}
     for name, kind in _train.PRESERVED.items():
-        is_on = objective.preserve.kind == kind
+        is_on = objective.preserve.kind == (kind,)
         values |= {
             f"train.{name}": is_on or None,
             f"train.{name}_multiplier": objective.preserve.weight if is_on else None,
         }
-    if objective.preserve.kind == "output":
+    if objective.preserve.kind == ("output",):
         classes = {one.settings.captions.subject_class for one in recipe.data.image_sets() if not one.is_class}
         values["train.diff_output_preservation_class"] = classes.pop() if len(classes) == 1 else None
     return {**values, "train.min_denoising_steps": max(0, first), "train.max_denoising_steps": last}

@@ -14,7 +14,7 @@ import hashlib
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -388,8 +388,8 @@ class TextCache(EntryFolder[TextLayout]):
         captions = DrawnCaptions.of(catalogue, row, settings).list_cached(catalogue.captions(row))
         if self.preserved is None:
             return captions
-        of_base = (self.preserved.of(caption, settings.captions) for caption in captions)
-        return tuple(dict.fromkeys((*captions, *of_base)))
+        of_base = (self.preserved.list_all(caption, settings.captions) for caption in captions)
+        return tuple(dict.fromkeys((*captions, *chain.from_iterable(of_base))))
 
     def images_of(self, catalogue: Catalogue, row: int) -> bytes:
         """The hashes of a row's condition images if the text encoder sees them, zeros for a missing one; empty if it

@@ -7,6 +7,7 @@ converts it to a `Batch` on the device.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -57,8 +58,8 @@ class BatchRequest:
 class HostBatch:
     """The result of a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
     the stored dtype. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped, is_class,
-    mask, region, preserved_captions, preserved_text: see `Batch`. conditions: see `Batch`, with uint8 pixels or latents
-    in the stored dtype. broken: see `StepBatches`."""
+    mask, region, preserved_captions, is_preserved, preserved_text: see `Batch`. conditions: see `Batch`, with uint8
+    pixels or latents in the stored dtype. broken: see `StepBatches`."""
 
     request: BatchRequest
     keys: tuple[str, ...]
@@ -77,6 +78,7 @@ class HostBatch:
     conditions: Mapping[str, ConditionImages] = field(default_factory=dict)
     region: Tensor | None = None
     preserved_captions: tuple[str, ...] = ()
+    is_preserved: Tensor | None = None
     preserved_text: TextEmbedding | None = None
     broken: tuple[str, ...] = ()
 
@@ -161,6 +163,7 @@ class BatchWorker(Dataset[Any]):
             conditions=conditions,
             region=self._region(visits, bucket, mask) if self._settings.inpaint.is_on else None,
             preserved_captions=preserved,
+            is_preserved=torch.tensor(list(map(operator.ne, chosen, preserved))) if preserved else None,
             preserved_text=self._embedded(visits, preserved, broken) if preserved else None,
             broken=tuple(keys[i] for i in dict.fromkeys(broken)),
         )
@@ -186,7 +189,9 @@ class BatchWorker(Dataset[Any]):
         if self._preserved is None:
             return ()
         pairs = zip(visits, chosen, strict=True)
-        return tuple(self._preserved.of(caption, self._settings_of(visit).captions) for visit, caption in pairs)
+        return tuple(
+            self._preserved.at_visit(caption, self._settings_of(visit).captions, visit) for visit, caption in pairs
+        )
 
     def _dropout(self, visit: Visit) -> float:
         keeps = not self._settings.prior.dropout
@@ -413,6 +418,7 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
         conditions={name: _to_condition(images, device) for name, images in moved.conditions.items()},
         region=moved.region,
         preserved_captions=batch.preserved_captions,
+        is_preserved=moved.is_preserved,
         preserved_text=_to_float(moved.preserved_text),
     )
 

@@ -50,6 +50,29 @@ class Distilled:
             return False
 
 
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """A shipped recipe from which a new run of the family starts. recipe: its name; it trains an adapter or the model.
+    model: the shipped model that it is for, "" for all others. pipeline: a pattern of the class in model_index.json, ""
+    for all. prediction: the `prediction_type` of the scheduler, "" for all. largest_card: the card in bytes up to which
+    it is used, None for every card and for a processor."""
+
+    recipe: str
+    model: str = ""
+    pipeline: str = ""
+    prediction: str = ""
+    largest_card: int | None = None
+
+    def fits(self, *, model: str, pipeline: str, prediction: str, card: int | None) -> bool:
+        """Whether it is for a model, and for a card of this many bytes; None is a processor."""
+        return (
+            self.model == model
+            and re.search(self.pipeline, pipeline) is not None
+            and self.prediction in ("", prediction)
+            and (self.largest_card is None or (card is not None and card <= self.largest_card))
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilySpec:
     """The facts of a family.
@@ -69,7 +92,8 @@ class FamilySpec:
     of the family for settings that the recipe does not set, by section. distilled: how its distilled models are
     recognised and sampled; None if the family has none. layers: patterns of names of adapter layers in addition to
     those in `adapters/targets.py`, by role: "attention", "mlp", "outer". no_fp16: why its models cannot be trained in
-    fp16; "" if they can.
+    fp16; "" if they can. starters: recipes for a new run, of which the first that fits is proposed. editors: a pattern
+    of the pipelines whose models take images beside the caption without `model.task`; "" if there are none.
     """
 
     name: str
@@ -96,6 +120,8 @@ class FamilySpec:
     distilled: Distilled | None = None
     layers: Mapping[str, str] = field(default_factory=dict)
     no_fp16: str = ""
+    starters: tuple[Starter, ...] = ()
+    editors: str = ""
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mezzotint.settings.base import NEVER, Section
-from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec, Starter
 
 
 class ChromaSettings(Section):
@@ -47,4 +47,5 @@ SPEC = FamilySpec(
     is_flow_matching=True,
     single_file_configs=("chroma",),
     usual={"sample": {"solver": "euler", "steps": 35, "guidance": (5.0,)}},
+    starters=(Starter("chroma-lora-24gb"), Starter("chroma-80gb")),
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeFloat
 
 from mezzotint.settings.base import ALLOW, NEVER, Section
-from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec, Starter
 
 
 class FluxSettings(Section):
@@ -62,4 +62,6 @@ SPEC = FamilySpec(
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 28, "guidance": (3.5,)}},
     distilled=Distilled("transformer/config.json", "guidance_embeds", False, steps=4, guidance=1.0),
+    starters=(Starter("flux-lora-24gb"), Starter("flux-80gb")),
+    editors="^FluxKontext",
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from mezzotint.settings.base import ALLOW, NEVER, Section
-from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec, Starter
 
 
 class Flux2Settings(Section):
@@ -69,4 +69,10 @@ SPEC = FamilySpec(
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
     distilled=Distilled("model_index.json", "is_distilled", True, steps=4, guidance=1.0),
+    starters=(
+        Starter("klein-lora-24gb", pipeline="Klein"),
+        Starter("flux2-dev-lora-24gb"),
+        Starter("klein-80gb"),
+    ),
+    editors="^Flux2",
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mezzotint.settings.base import NEVER, Section
-from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec, Starter
 
 
 class Krea2Settings(Section):
@@ -51,4 +51,5 @@ SPEC = FamilySpec(
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 28, "guidance": (4.5,)}},
     distilled=Distilled("model_index.json", "is_distilled", True, steps=8, guidance=0.0),
+    starters=(Starter("krea2-lora-24gb"), Starter("krea2-80gb")),
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, PositiveFloat
 
 from mezzotint.settings.base import ALLOW, NEVER, Section, Share
-from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec, Starter
 
 
 class LTXSettings(Section):
@@ -48,4 +48,5 @@ SPEC = FamilySpec(
     matches=_matches,
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (3.0,)}},
+    starters=(Starter("ltx-lora-24gb"), Starter("ltx-80gb")),
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mezzotint.settings.base import NEVER, Section
-from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec, Starter
 
 
 class QwenImageSettings(Section):
@@ -45,4 +45,6 @@ SPEC = FamilySpec(
     published=("Qwen/Qwen-Image", "Qwen/Qwen-Image-Edit", "Qwen/Qwen-Image-Edit-2511"),
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,), "negative_prompt": " "}},
+    starters=(Starter("qwen-image-lora-24gb"), Starter("qwen-image-80gb")),
+    editors="^QwenImageEdit",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mezzotint.settings.families.base import FamilySpec, ShippedConfig
+from mezzotint.settings.families.base import FamilySpec, ShippedConfig, Starter
 
 
 def _matches(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
@@ -34,4 +34,13 @@ SPEC = FamilySpec(
         ShippedConfig("sd2", 1024, 320, "epsilon"),
         ShippedConfig("sd2-v", 1024, 320, "v"),
     ),
+    starters=(
+        Starter("mini-lora", model="mezzotint-mini"),
+        Starter("mini", model="mezzotint-mini"),
+        Starter("sd15-lora"),
+        Starter("sd21-768-v", prediction="v_prediction"),
+        Starter("sd15-12gb", largest_card=16 * 10**9),
+        Starter("sd15"),
+    ),
+    editors="InstructPix2Pix",
 )

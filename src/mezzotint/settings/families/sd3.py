@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mezzotint.settings.base import NEVER, Section
-from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec, Starter
 
 
 class SD3Settings(Section):
@@ -51,4 +51,5 @@ SPEC = FamilySpec(
     single_file_configs=("sd3-medium", "sd3.5-medium", "sd3.5-large"),
     is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 28, "guidance": (7.0,)}},
+    starters=(Starter("sd35-lora-24gb"), Starter("sd35-80gb")),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mezzotint.settings.families.base import FamilySpec, ShippedConfig
+from mezzotint.settings.families.base import FamilySpec, ShippedConfig, Starter
 
 
 def _matches(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
@@ -38,4 +38,10 @@ SPEC = FamilySpec(
     tensor_names=r"^conditioner\.embedders\.",
     matches=_matches,
     shipped=(ShippedConfig("sdxl", 2048, 320), ShippedConfig("sdxl-refiner", 1280, 384)),
+    starters=(
+        Starter("sdxl-lora"),
+        Starter("sdxl-24gb", largest_card=32 * 10**9),
+        Starter("sdxl-cached"),
+    ),
+    editors="InstructPix2Pix",
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mezzotint.settings.base import ALLOW, FREE, NEVER, InputPath, Section, Share
-from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, FamilySpec, Starter
 
 
 class WanSettings(Section):
@@ -70,4 +70,5 @@ SPEC = FamilySpec(
     ),
     is_flow_matching=True,
     usual={"sample": {"solver": "unipc", "steps": 50, "guidance": (5.0,)}},
+    starters=(Starter("wan-lora-24gb"), Starter("wan-80gb")),
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mezzotint.settings.base import NEVER, Section
-from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec
+from mezzotint.settings.families.base import FLOW_MATCHING_REFUSES, Distilled, FamilySpec, Starter
 
 
 class ZImageSettings(Section):
@@ -55,4 +55,5 @@ SPEC = FamilySpec(
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
     distilled=Distilled("scheduler/scheduler_config.json", "shift", 3.0, steps=8, guidance=0.0),
     no_fp16="Z-Image's activations overflow in fp16",
+    starters=(Starter("z-image-lora-24gb"), Starter("z-image-80gb")),
 )

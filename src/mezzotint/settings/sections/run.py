@@ -80,11 +80,12 @@ UNRELATED = (
 
 class DriftSettings(Section):
     """How far the trained model has moved from its base, for prompts with the trigger, with its class word instead, for
-    unrelated prompts and for held-out images: a meter of leaking and forgetting. See `docs/guides/preservation.md`."""
+    unrelated prompts, with the guidance of `sample.guidance`, and for held-out images: a meter of leaking and
+    forgetting. See `docs/guides/preservation.md`."""
 
     every: Annotated[Interval | None, FREE] = None
     """How often it is measured, before the first step and at the end included; null never measures it. A measurement
-    takes one forward pass per prompt and timestep, and for the base once. Full training needs
+    takes one forward pass per prompt and timestep, two with guidance, and for the base once. Full training needs
     `objective.preserve.frozen_copy`."""
 
     prompts: Annotated[int, Field(gt=0, le=1000), FREE] = 4
@@ -94,7 +95,7 @@ class DriftSettings(Section):
 
     unrelated: Annotated[Names, FREE] = UNRELATED
     """Prompts for what the model should not forget. Choose prompts that your model can generate, without the trigger
-    and its class."""
+    and its class, and other ones than `objective.preserve.prompts`."""
 
     timesteps: Annotated[int, Field(gt=0, le=1000), FREE] = 4
     """At how many timesteps each prompt is measured: those of a sampler with so many steps, on the noisy latents that

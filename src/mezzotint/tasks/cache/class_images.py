@@ -22,13 +22,13 @@ from mezzotint.data.files.listing import walk
 from mezzotint.data.files.masks import is_named_mask
 from mezzotint.data.media import decoding
 from mezzotint.diffusion.flow_objective import objective_of
-from mezzotint.errors import DatasetError
+from mezzotint.errors import DatasetError, WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.learned_tokens import add_to
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling import image_files
 from mezzotint.sampling.requests import Request, Sampling, embed_prompts
-from mezzotint.sampling.sample import as_bytes, sample_latents
+from mezzotint.sampling.sample import as_bytes, describe_non_finite, sample_latents
 from mezzotint.settings.base import with_values
 from mezzotint.settings.counting import format_count, format_duration
 from mezzotint.settings.recipe import Recipe
@@ -127,7 +127,8 @@ def generate(
     Noise is addressed by (seed, image number), so neither the number of processes nor an interruption changes it. Each
     image is written as soon as it is generated. say: prints a line on the first process. report: shows a progress line;
     its flag is whether the line is due where lines are only appended; None prints due lines by `say`. Raises
-    StorageError, RecipeError E1455 if another process has written a file meanwhile.
+    StorageError, RecipeError E1455 if another process has written a file meanwhile, WeightsError E1449 for pixels that
+    are not finite.
     """
     numbers = list_missing(recipe)
     if runtime.is_first and (sentence := of_other_settings(recipe)):
@@ -205,7 +206,9 @@ def _generate(
         requests = embed_prompts(family, [_request(recipe, family, number) for number in numbers])
         with precision.autocast(device):
             latents = sample_latents(family, requests, sampling)
-        decoded = zip(requests, family.decode_media(latents), strict=True)
+        decoded = list(zip(requests, family.decode_media(latents), strict=True))
+        if problem := next(filter(None, (describe_non_finite(pixels) for _, pixels in decoded)), ""):
+            raise WeightsError(f"class images: {problem}", code="E1449")
         facts = {"drawn_as": "class image"}
         yield {
             r.index: image_files.png(as_bytes(pixels), image_files.generation_facts(r, settings) | facts)

@@ -174,6 +174,8 @@ def _check_model(checked: Checked, sums: GradientSums | None) -> MetaModel | Non
         if recipe.run.preview.every is not None:
             objective = objective_of(recipe.objective, outline.family.schedule, outline.prediction)
             previews.require_drawable(recipe, objective, outline.family)
+        if recipe.run.drift.every is not None:
+            outline.family.refuse_guidance(recipe.sample.guidance[0])
         fits = True
     parts = outline.family.parts() if outline is not None else {}
     checked.files, problems = components(recipe.model, parts, checked.model_files)

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from mezzotint.data.schedule.captions import Changes, without_changes
-from mezzotint.data.schedule.preserved import PreservedCaptions
+from mezzotint.data.schedule.preserved import with_class_word
 from mezzotint.sampling.requests import Request
 from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
+from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.assemble import Caches, Dataset, frames_to_generate
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.prompts.previews import rows_in_turn
@@ -22,7 +23,8 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
     """The texts that the meter needs from a text cache."""
     if recipe.run.drift.every is None:
         return ()
-    return tuple(text for pairs in _texts(recipe, dataset).values() for pair in pairs for text in pair)
+    texts = (text for pairs in _texts(recipe, dataset).values() for pair in pairs for text in pair)
+    return (*texts, _negative(recipe))
 
 
 def prompts(
@@ -33,13 +35,15 @@ def prompts(
     side = max(recipe.data.resolution)
     width, height = (length - length % family.grid.side for length in recipe.sample.size or (side, side))
     size = Size(width, height, frames_to_generate(recipe, family.grid))
-    guidance = recipe.sample.guidance[0] if family.takes_guidance else family.no_guidance
+    negative = _negative(recipe)
+
+    def embedding(text: str) -> TextEmbedding | None:
+        return None if caches.text is None else caches.text.read([text], images=[b""])
 
     def request(text: str, index: int) -> Request:
-        embedding = None if caches.text is None else caches.text.read([text], images=[b""])
         return Request(
-            text, size, negative=text, seed=recipe.run.seed, index=index, text=embedding, negative_text=embedding,
-            steps=recipe.run.drift.timesteps, guidance=guidance,
+            text, size, negative, seed=recipe.run.seed, index=index, text=embedding(text),
+            negative_text=embedding(negative), steps=recipe.run.drift.timesteps, guidance=recipe.sample.guidance[0],
         )  # fmt: skip
 
     return {
@@ -50,12 +54,15 @@ def prompts(
     }
 
 
+def _negative(recipe: Recipe) -> str:
+    return cleaning.clean_prompt(recipe.sample.negative_prompt, recipe.data.captions)
+
+
 def _texts(recipe: Recipe, dataset: Dataset) -> Mapping[str, Sequence[tuple[str, str]]]:
     """Pairs of texts by group: for the trained model, and for the base, which does not know learned tokens."""
-    of_class, without_tokens = PreservedCaptions("output", recipe.model.tokens.all), recipe.model.tokens.all
     triggers, classes = [], []
-    for caption, preserved in islice(_with_trigger(recipe, dataset, of_class), recipe.run.drift.prompts):
-        has_token = any(token in caption for token in without_tokens)
+    for caption, preserved in islice(_with_trigger(recipe, dataset), recipe.run.drift.prompts):
+        has_token = any(token in caption for token in recipe.model.tokens.all)
         triggers.append((caption, preserved if has_token else caption))
         classes.append((preserved, preserved))
     unrelated = [cleaning.clean_prompt(text, recipe.data.captions) for text in recipe.run.drift.unrelated]
@@ -63,7 +70,7 @@ def _texts(recipe: Recipe, dataset: Dataset) -> Mapping[str, Sequence[tuple[str,
     return {group: pairs for group, pairs in groups.items() if pairs}
 
 
-def _with_trigger(recipe: Recipe, dataset: Dataset, of_class: PreservedCaptions) -> Iterator[tuple[str, str]]:
+def _with_trigger(recipe: Recipe, dataset: Dataset) -> Iterator[tuple[str, str]]:
     """The first different captions with a trigger or a learned token, of each set in turn, and the same with the class
     word."""
     seen: set[str] = set()
@@ -71,7 +78,7 @@ def _with_trigger(recipe: Recipe, dataset: Dataset, of_class: PreservedCaptions)
         settings = dataset.catalogue.settings_of(row, recipe.data).captions
         for text in dataset.catalogue.captions(row):
             caption = without_changes(text, Changes.of(settings))
-            preserved = " ".join(of_class.of(caption, settings).split())
+            preserved = " ".join(with_class_word(caption, settings, recipe.model.tokens.all).split())
             if caption not in seen and preserved != " ".join(caption.split()):
                 seen.add(caption)
                 yield caption, preserved

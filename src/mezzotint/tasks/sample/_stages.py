@@ -15,7 +15,7 @@ from mezzotint.diffusion.noise import normal
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily, posterior_sample
 from mezzotint.sampling.requests import GeneratedImage, Request, Sampling, Span, batch_requests, embed_prompts
-from mezzotint.sampling.sample import as_bytes, sample_latents
+from mezzotint.sampling.sample import as_bytes, describe_non_finite, sample_latents
 from mezzotint.settings.base import with_values
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.sample import SampleSettings
@@ -49,7 +49,7 @@ def generate_images(
     leave = refiner.strength if refiner.path is not None and refiner.finish else 0.0
     span = Span(strength=settings.strength if settings.image is not None else 1.0, refiner_share=leave)
     if refiner.path is None:
-        yield from _generate_stage(model, requests, settings, span)
+        yield from _generate_stage(model, requests, settings, span, say)
         return
     starts: list[Tensor] = []
     for group in batch_requests(requests, settings.batch_size):
@@ -68,7 +68,7 @@ def generate_images(
     span = Span(strength=refiner.strength, is_noised=refiner.finish, stage=1)
     plain = with_values(settings, {"unconditional": "caption"})
     first = {id(new): old for new, old in zip(second_requests, requests, strict=True)}
-    for image in _generate_stage(other, second_requests, plain, span):
+    for image in _generate_stage(other, second_requests, plain, span, say):
         yield GeneratedImage(first[id(image.request)], image.pixels)
 
 
@@ -79,12 +79,14 @@ def size_of(path: Path) -> Size:
 
 
 def _generate_stage(
-    model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span
+    model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span, say: Callable[[str], None]
 ) -> Iterator[GeneratedImage]:
     for group in batch_requests(requests, settings.batch_size):
         latents = _latents(model, group, settings, span)
         # frozen parts compute in the type they are kept in: the VAE outside of autocast
         for request, pixels in zip(group, model.family.decode_media(latents), strict=True):
+            if problem := describe_non_finite(pixels):
+                say(f"warning: {problem}")
             yield GeneratedImage(request, as_bytes(pixels, request.size.frames))
 
 

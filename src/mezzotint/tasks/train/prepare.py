@@ -200,6 +200,8 @@ def _refuse_unfit(resolved: Resolved, dataset: assemble.Dataset, model: Trainabl
     external_start.check(recipe, model, resolved.steps)
     if recipe.run.preview.every is not None:
         previews.require_drawable(recipe, model.objective, family)
+    if recipe.run.drift.every is not None:
+        family.refuse_guidance(recipe.sample.guidance[0])
 
 
 def _refuse_early(resolved: Resolved, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:

@@ -15,23 +15,27 @@ from mezzotint.adapters import files, readers
 from mezzotint.adapters.names import LayerNames
 from mezzotint.adapters.readers import Verdict
 from mezzotint.errors import WeightsError, escape_line
-from mezzotint.settings.families.base import specs
+from mezzotint.settings.families.base import ShippedConfig, specs
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights.adapter_files import AdapterBase
 from mezzotint.tasks.weights.args import config
 from mezzotint.weights.files import pickled, tensor_files
+from mezzotint.weights.folder.model_folder import open_folder, shipped_folder
+from mezzotint.weights.single_file.writing import describe_folder
 
 
 @dataclass(frozen=True)
 class Model:
     """The layers that a file is compared with. numbered: whether block numbers are those of the file's model.
-    is_full_size: whether the layers are those of the published models."""
+    is_full_size: whether the layers are those of the published models. architectures: its names in ModelSpec
+    headers."""
 
     family: str
     called: str
     names: LayerNames
     numbered: bool
     is_full_size: bool = False
+    architectures: frozenset[str] = frozenset()
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -49,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
         if not files.is_adapter(tensors):
             raise WeightsError(f"{file}: has no tensors of an adapter", code="E1430")
         if base is None:
-            models = guess(file, tensors)
+            models = guess(file, tensors, metadata)
         else:
             model_of_base = AdapterBase.at(base, config(line))
             files.read(file, model_of_base.names)
@@ -62,9 +66,9 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
-    """The model whose layers a file names; several if they have the same names. Raises WeightsError E1431 for an
-    unknown model."""
+def guess(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> list[Model]:
+    """The model whose layers a file names, of the family in its ModelSpec header if there is one; several if they have
+    the same names. Raises WeightsError E1431 for an unknown model."""
     stems = {layer.name for layer in readers.layers_of(tensors)}
 
     def count_matches(model: Model) -> tuple[int, int]:
@@ -74,6 +78,8 @@ def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
         return matches, len(stems & lookup.keys()) if model.is_full_size else matches
 
     scores = [(count_matches(model), model) for model in _list_models()]
+    named = metadata.get("modelspec.architecture", "").partition("/")[0]
+    scores = [entry for entry in scores if named in entry[1].architectures and entry[0][0]] or scores
     best = max(score for score, _ in scores)
     if best[0] == 0:
         raise WeightsError(
@@ -89,9 +95,13 @@ def _list_models() -> Iterator[Model]:
         family = registry.find("families", spec.name).Family
         if spec.shipped:  # families whose layers differ only in their block numbers
             names = AdapterBase.at(Path(spec.shipped[0].name)).names
-            yield Model(spec.name, spec.label, names, False, True)
+            yield Model(spec.name, spec.label, names, False, True, frozenset(map(_architecture, spec.shipped)))
         else:
             yield Model(spec.name, spec.label, LayerNames.of(family.files.tiny()), False)
+
+
+def _architecture(config: ShippedConfig) -> str:
+    return describe_folder(open_folder(shipped_folder(config.name)), config.prediction, "").architecture
 
 
 def describe(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], model: Model) -> Iterator[str]:

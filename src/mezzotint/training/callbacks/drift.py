@@ -2,9 +2,10 @@
 
 For each group of prompts (with the trigger, with the class word in its place, unrelated) the base samples once, in a
 few steps of the run's own solver, from fixed noise; the noisy latents that it meets and its predictions there are kept
-on the host. They depend on the base, the prompts and the seed only, so a resumed run has the same. A measurement lets
-the trained model predict at the same places. Held-out captions are measured at noisy latents of their own images, with
-the noise and timesteps of validation.
+on the host. They depend on the base, the prompts, the guidance and the seed only, so a resumed run has the same. A
+measurement lets the trained model predict at the same places. Both predictions are those that sampling uses, with the
+run's guidance. Held-out captions are measured at noisy latents of their own images, with the noise and timesteps of
+validation and, as there, without guidance.
 
 The number is Σ (prediction − prediction of the base)² / Σ (prediction of the base)², the mean over timesteps: 0 is the
 base. The leak is that of the class as a share of that of the trigger.
@@ -67,14 +68,15 @@ class Point(NamedTuple):
 class Drift(Callback):
     """Measures before the first step, at intervals, and at the end.
 
-    prompts, held_out: by group and by set. sink: gets `drift/GROUP`, `drift/GROUP_at/T`, `drift/leak` if there is a
-    trigger, and with an average the same of it (`drift/GROUP_shadow`, …). most_leak: the leak from which `warn` is
-    called with `remedy`, once until it has been lower.
+    prompts, held_out: by group and by set. sample: for the guidance of prompts. sink: gets `drift/GROUP`,
+    `drift/GROUP_at/T`, `drift/leak` if there is a trigger, and with an average the same of it (`drift/GROUP_shadow`,
+    …). most_leak: the leak from which `warn` is called with `remedy`, once until it has been lower.
     """
 
     prompts: Mapping[str, Sequence[DriftPrompt]]
     held_out: Mapping[str, Sequence[Batch]]
     timesteps: int
+    sample: SampleSettings
     seed: int
     model: TrainableModel
     device: torch.device
@@ -170,10 +172,11 @@ class Drift(Callback):
     def _sample(self, requests: Sequence[Request], family: ModelFamily) -> list[Point]:
         """Where a few steps of sampling evaluate the base, and what it predicts there."""
         points: list[Point] = []
-        sampling, noise = self._sampling(), initial_noise(family, requests).to(self.device)
+        noise = initial_noise(family, requests).to(self.device)
         name: SolverName = "euler" if self._is_flow else "ddim"
-        solver = open_solver(sampling, name, self.timesteps, shape=noise.shape[1:])
-        network = build_network(family, requests, sampling, solver.evaluates_at)
+        settings = SampleSettings() if self._is_flow else SampleSettings(timestep_spacing="trailing")
+        solver = open_solver(self._sampling(settings), name, self.timesteps, shape=noise.shape[1:])
+        network = build_network(family, requests, self._sampling(self.sample), solver.evaluates_at)
 
         def record(x_t: Tensor, t: Tensor) -> Tensor:
             predicted = network(x_t, t)
@@ -185,8 +188,7 @@ class Drift(Callback):
         )
         return points
 
-    def _sampling(self) -> Sampling:
-        settings = SampleSettings() if self._is_flow else SampleSettings(timestep_spacing="trailing")
+    def _sampling(self, settings: SampleSettings) -> Sampling:
         return Sampling(self.model.objective.schedule, self.model.objective.parameterization, self.device, settings)
 
     def _predict_held_out(self, batch: Batch, family: ModelFamily) -> Iterator[Point]:
@@ -205,7 +207,7 @@ class Drift(Callback):
             yield from (point.predicted for point in self._predict_held_out(self._batches[number], family))
             return
         requests = [prompt.request for prompt in list(_split(self.prompts[group]))[number]]
-        network = build_network(family, requests, self._sampling(), "timestep")
+        network = build_network(family, requests, self._sampling(self.sample), "timestep")
         for point in points:
             assert point.x_t is not None
             yield network(point.x_t.to(self.device), point.t).float().cpu()
@@ -228,9 +230,9 @@ def _split(prompts: Sequence[DriftPrompt]) -> Iterator[Sequence[DriftPrompt]]:
 
 
 def _remedy(recipe: Mapping[str, Any]) -> str:
-    if recipe["objective"]["preserve"]["kind"] == "none":
-        return "set objective.preserve.kind=output, train fewer steps, or use a lower model.adapter.rank or optim.lr"
-    return "raise objective.preserve.weight, train fewer steps, or use a lower model.adapter.rank or optim.lr"
+    is_preserved = not {"none"}.issuperset(recipe["objective"]["preserve"]["kind"])
+    first = "raise objective.preserve.weight" if is_preserved else "set objective.preserve.kind=[output,prompts]"
+    return f"{first}, train fewer steps, or use a lower model.adapter.rank or optim.lr"
 
 
 def create_callbacks(setup: Setup) -> Iterator[Callback]:
@@ -242,6 +244,7 @@ def create_callbacks(setup: Setup) -> Iterator[Callback]:
         setup.drift() if setup.computes else {},
         setup.held_out(settings.prompts) if setup.computes and setup.measures else {},
         timesteps=settings.timesteps,
+        sample=SampleSettings.model_validate(setup.recipe["sample"]),
         seed=setup.run.seed,
         model=setup.model,
         device=setup.runtime.device,

@@ -27,7 +27,7 @@ from mezzotint import durable, fault_injection, outside
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids, image_files
 from mezzotint.sampling.requests import Sampling, batch_requests
-from mezzotint.sampling.sample import as_bytes, sample_latents
+from mezzotint.sampling.sample import as_bytes, describe_non_finite, sample_latents
 from mezzotint.settings.base import with_values
 from mezzotint.settings.sections.run import RunSettings
 from mezzotint.settings.sections.sample import SampleSettings
@@ -132,6 +132,8 @@ class Previews(Callback):
                 with self.model.precision.autocast(self.device):
                     latents = sample_latents(self.model.family, group, sampling)
                 for request, pixels in zip(group, self.decode(latents), strict=True):
+                    if problem := describe_non_finite(pixels):
+                        self.warn(f"previews: {problem}")
                     yield as_bytes(pixels, request.size.frames)
 
     def _write(self, step: int, requests: PreviewRequests, images: Images) -> None:
