@@ -240,3 +240,39 @@ def test_several_folders_are_changed_and_undone_together(board: Board, root: Pat
     assert facts_of(board, "1/001.png", query)["masks"].startswith("this recipe reads no mask files")
     board.post(f"/api/data/step?{query}", {"shown": newest(board, "undo", query)})
     assert (captions_of(root), captions_of(tmp_path / "more")) == before
+
+
+def test_clip_has_captions_and_neither_crop_nor_mask(board: Board, tmp_path: Path, write_clip: Any) -> None:
+    write_clip(tmp_path / "clips" / "one.mp4", 8)
+    (tmp_path / "clips" / "one.txt").write_text("one")
+    data = "folder=0/clips&resolution=64"
+    facts = facts_of(board, "one.mp4", data)
+    assert edit(board, {"kind": "append", "text": " fox", "keys": ["one.mp4"]}, data)[0] == 200
+    assert (tmp_path / "clips" / "one.txt").read_text() == "one fox"
+    region = {"kind": "region", "rotate": 90, "keys": ["one.mp4"], "shown": facts["settings"]}
+    assert board.post(f"/api/data/edit?{data}", region)[1]["code"] == "E1260"
+    content = io.BytesIO()
+    Image.new("L", (64, 48)).save(content, "PNG")
+    png = base64.b64encode(content.getvalue()).decode()
+    status, _ = board.post(f"/api/data/mask?{data}", {"key": "one.mp4", "png": png, "shown": ""})
+    assert status == 409
+    assert board.ask(f"/sample?{data}&row=0&whole=1")[2]["content-type"] == "image/webp"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {}, {"kind": "append"}, {"kind": ["set"], "all": True, "preview": True}, {"kind": "set", "keys": "000.png"},
+        {"kind": "region", "crop": "all", "rotate": 1e999, "keys": ["000.png"], "shown": "x"},
+        {"kind": "region", "crop": [0, 0, 0, 0], "keys": ["000.png"], "shown": ["x"]},
+        {"kind": "rename-tag", "tag": "a", "to": "b, c", "all": True, "preview": True},
+        {"kind": "sort-frequency", "keep": "-1", "all": True, "preview": True},
+        {"kind": "append", "text": "two\nlines", "all": True, "preview": True},
+    ],
+)  # fmt: skip
+def test_forms_that_mean_nothing_are_refused(board: Board, root: Path, value: dict[str, Any]) -> None:
+    before = captions_of(root)
+    status, answer = board.post(f"/api/data/edit?{DATA}", value)
+    assert (status, answer["code"]) in ((409, "E1260"), (409, "E1261")), answer
+    assert captions_of(root) == before
+    assert not (root / "mezzotint.jsonl").exists()
