@@ -17,11 +17,9 @@ from torch import Tensor, nn
 
 from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import Grid, cast_like_parameters
+from mezzotint.families.base import cast_like_parameters
 from mezzotint.families.shared.flow import (
-    ChannelStatistics,
-    FlowFamily,
-    Standardized,
+    ClipVaeFamily,
     pack_latents,
     token_lengths,
     token_positions,
@@ -141,7 +139,7 @@ class Files(FlowFiles):
         return self.length(_QWEN) - _PREFIX, len(self.text_layers) * width
 
 
-class Family(Standardized, FlowFamily):
+class Family(ClipVaeFamily):
     """Krea 2: latents are packed two by two, texts have a mask."""
 
     spec = SPEC
@@ -152,30 +150,12 @@ class Family(Standardized, FlowFamily):
         super().__init__(files, parts)
         assert isinstance(files, Files)
         self._layers = files.text_layers
-        self._statistics = ChannelStatistics(self._configs["vae"])
 
     def schedule_of(self, files: FolderFiles) -> FlowSchedule:
         """See FlowFamily: Turbo's shift is the same at every resolution."""
         assert isinstance(files, Files)
         fixed = {"use_dynamic_shifting": False, "shift": math.exp(_TURBO_MU)} if files.is_distilled else {}
         return FlowSchedule.of({**files.scheduler, **fixed}, self.tokens)
-
-    def grid_of(self, files: FolderFiles) -> Grid:
-        """See FlowFamily."""
-        vae = files.configs["vae"]
-        return Grid(int(vae.get("z_dim", 16)), 2 ** len(vae["temperal_downsample"]), cell=self.tokens.cell)
-
-    def to_vae(self, pixels: Tensor) -> Tensor:
-        """See FlowFamily: a clip of one frame."""
-        return pixels[:, :, None]
-
-    def from_vae(self, values: Tensor) -> Tensor:
-        """See FlowFamily."""
-        return values[:, :, 0]
-
-    def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """See Standardized: those of the VAE's configuration."""
-        return self._statistics.like(like)
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states of all layers side by side (B, 512, 12 · 2560), zeros after the text, with a mask of

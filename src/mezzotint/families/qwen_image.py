@@ -17,18 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import Grid, cast_like_parameters
+from mezzotint.families.base import cast_like_parameters
 from mezzotint.families.shared.flow import (
-    ChannelStatistics,
-    FlowFamily,
-    Standardized,
+    ClipVaeFamily,
     pack_latents,
     token_lengths,
     unpack_latents,
 )
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import without_autocast
-from mezzotint.families.shared.folder_files import Configs, FolderFiles
+from mezzotint.families.shared.folder_files import Configs
 from mezzotint.settings.families.qwen_image import SPEC, QwenImageSettings
 from mezzotint.shapes import TextImages
 from mezzotint.stages import Condition, Noised, TextEmbedding
@@ -153,7 +151,7 @@ class Files(FlowFiles):
         return self.length(_QWEN) - self.prompt.prefix, int(self.configs["denoiser"]["joint_attention_dim"])
 
 
-class Family(Standardized, FlowFamily):
+class Family(ClipVaeFamily):
     """Qwen-Image: latents are packed two by two, texts have a mask."""
 
     spec = SPEC
@@ -165,24 +163,6 @@ class Family(Standardized, FlowFamily):
         self._prompt = files.prompt
         self._open_image_processor = files.image_processor
         self._image_processor: Any = None
-        self._statistics = ChannelStatistics(self._configs["vae"])
-
-    def grid_of(self, files: FolderFiles) -> Grid:
-        """See FlowFamily."""
-        vae = files.configs["vae"]
-        return Grid(int(vae.get("z_dim", 16)), 2 ** len(vae["temperal_downsample"]), cell=self.tokens.cell)
-
-    def to_vae(self, pixels: Tensor) -> Tensor:
-        """See FlowFamily: a clip of one frame."""
-        return pixels[:, :, None]
-
-    def from_vae(self, values: Tensor) -> Tensor:
-        """See FlowFamily."""
-        return values[:, :, 0]
-
-    def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """See Standardized: those of the VAE's configuration."""
-        return self._statistics.like(like)
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: hidden states (B, 512, 3584), zeros after the text, with a mask of the text."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import torch
@@ -144,3 +145,28 @@ class ChannelStatistics:
             numbers = self._by_device[latents.device]
         mean, std = (number[..., None] if latents.ndim == 5 else number for number in numbers)
         return mean, std
+
+
+class ClipVaeFamily(Standardized, FlowFamily):
+    """An image family with the VAE of Qwen-Image, which is one of clips: an image is a clip of one frame."""
+
+    @cached_property
+    def _statistics(self) -> ChannelStatistics:
+        return ChannelStatistics(self._configs["vae"])
+
+    def grid_of(self, files: FolderFiles) -> Grid:
+        """See FlowFamily."""
+        vae = files.configs["vae"]
+        return Grid(int(vae.get("z_dim", 16)), 2 ** len(vae["temperal_downsample"]), cell=self.tokens.cell)
+
+    def to_vae(self, pixels: Tensor) -> Tensor:
+        """See FlowFamily: a clip of one frame."""
+        return pixels[:, :, None]
+
+    def from_vae(self, values: Tensor) -> Tensor:
+        """See FlowFamily."""
+        return values[:, :, 0]
+
+    def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """See Standardized: those of the VAE's configuration."""
+        return self._statistics.like(like)
