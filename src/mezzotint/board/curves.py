@@ -69,6 +69,18 @@ CHARTS = (
     Chart("Throughput", ("images_per_s",), "images/s", "per step, over all processes"),
     Chart("Waiting for data", ("data_wait",), "%", "share of the step's time", 100.0),
     Chart("Memory", ("memory_bytes",), "GiB", "peak on the device", 1 / 2**30),
+    Chart("Device", ("device/utilization", "device/memory"), "%", "time computing, and memory in use by any process"),
+    Chart("Device temperature", ("device/temperature",), "°C"),
+    Chart("Device power", ("device/power",), "W"),
+    Chart("Processors", ("machine/processors",), help="kept busy by the run, on average over ten seconds"),
+    Chart("Machine", ("machine/busy",), "%", "share of all processors that are busy, by any process", 100.0),
+    Chart(
+        "Host memory",
+        ("machine/memory_bytes", "machine/available_bytes"),
+        "GiB",
+        "of the run, and available to any process",
+        1 / 2**30,
+    ),
     Chart("Loss scale", ("loss_scale",), help="of fp16"),
 )
 """The charts of a run, in order; a chart without points is left out."""

@@ -72,7 +72,7 @@ class DataSet:
     same: Mapping[int, int]
     lost: Mapping[int, int]
     marks: Sequence[str] = ()
-    """Of the edits of its folders, see `data.editing.journal`."""
+    """Of the edits of its folders; see `Journal`."""
     is_folder: bool = False
     """Whether it is a folder that is shown without a recipe."""
     tokens: tuple[list[int], int] | str = "tokens are counted only for the data of a run"

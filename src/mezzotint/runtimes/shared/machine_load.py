@@ -4,13 +4,12 @@ of a millisecond. The difference between two readings shows what a period was sp
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
+import psutil
 import torch
 
 
@@ -47,20 +46,26 @@ class DeviceMemory:
 
 
 def read_load(device: torch.device) -> MachineLoad:
-    """The counters now. Only Linux shows those of the machine."""
-    own, ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    ticks = os.sysconf("SC_CLK_TCK")
-    workers = [child.pid for child in multiprocessing.active_children() if child.pid is not None]
-    busy, idle = _cpu_ticks()
+    """The counters now. What belongs to the machine, and not to this process, is shown by Linux only."""
+    own = psutil.Process().cpu_times()
+    of_machine = psutil.cpu_times()
+    idle = of_machine.idle + getattr(of_machine, "iowait", 0.0)
     retries = torch.cuda.memory_stats(device).get("num_alloc_retries", 0) if device.type == "cuda" else 0
     return MachineLoad(
-        own_cpu_seconds=own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + sum(_ticks_of(workers)) / ticks,
-        busy_cpu_seconds=busy / ticks,
-        idle_cpu_seconds=idle / ticks,
-        swapped_bytes=_pages_swapped_in() * resource.getpagesize(),
-        page_faults=own.ru_majflt,
+        own_cpu_seconds=own.user + own.system + own.children_user + own.children_system + sum(_seconds_of_workers()),
+        busy_cpu_seconds=sum(of_machine[:8]) - idle,  # without guests, which count as user
+        idle_cpu_seconds=idle,
+        swapped_bytes=psutil.swap_memory().sin,
+        page_faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt,
         alloc_retries=retries,
     )
+
+
+def read_memory() -> tuple[int, int]:
+    """Bytes in memory of this process and its workers (pages that they share count once for each), and bytes of the
+    machine that are available to any process."""
+    processes = [psutil.Process(), *_workers()]
+    return sum(_resident(process) for process in processes), psutil.virtual_memory().available
 
 
 def read_device_memory(device: torch.device) -> DeviceMemory | None:
@@ -74,24 +79,38 @@ def read_device_memory(device: torch.device) -> DeviceMemory | None:
     return DeviceMemory(total, free, max(0, total - free - torch.cuda.memory_reserved(device)))
 
 
-def _cpu_ticks() -> tuple[int, int]:
-    """Busy and idle time of all processors. Linux: user, nice, system, idle, iowait, irq, softirq, steal."""
-    with suppress(OSError, ValueError, IndexError):
-        fields = Path("/proc/stat").read_text("ascii").splitlines()[0].split()[1:9]
-        user, nice, system, idle, waiting, *interrupts = map(int, fields)
-        return user + nice + system + sum(interrupts), idle + waiting
-    return 0, 0
+def read_device(device: torch.device) -> dict[str, float]:
+    """What the driver reports of a GPU, for all of its processes: `utilization` and `memory` in percent, `temperature`
+    in degrees Celsius, `power` in watts; only what it reports. Without the package nvidia-ml-py only `memory`."""
+    memory = read_device_memory(device)
+    values = {} if memory is None else {"memory": 100 * (1 - memory.free / memory.total)}
+    if device.type == "cuda":
+        for name, read, scale in (
+            ("utilization", torch.cuda.utilization, 1.0),
+            ("temperature", torch.cuda.temperature, 1.0),
+            ("power", torch.cuda.power_draw, 1e-3),
+        ):
+            with suppress(Exception):  # the package is missing, or raises an error class of its own
+                values[name] = read(device) * scale
+    return values
 
 
-def _ticks_of(pids: list[int]) -> Iterator[int]:
-    for pid in pids:
-        with suppress(OSError, ValueError, IndexError):
-            fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-            yield int(fields[11]) + int(fields[12])  # utime, stime
+def _workers() -> list[psutil.Process]:
+    processes = []
+    for child in multiprocessing.active_children():
+        with suppress(psutil.Error):
+            processes.append(psutil.Process(child.pid))
+    return processes
 
 
-def _pages_swapped_in() -> int:
-    with suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/vmstat").read_text("ascii").splitlines()
-        return sum(int(line.split()[1]) for line in lines if line.startswith("pswpin "))
+def _seconds_of_workers() -> Iterator[float]:
+    for worker in _workers():
+        with suppress(psutil.Error):
+            times = worker.cpu_times()
+            yield times.user + times.system
+
+
+def _resident(process: psutil.Process) -> int:
+    with suppress(psutil.Error):
+        return int(process.memory_info().rss)
     return 0

@@ -38,6 +38,15 @@ TAGS: Mapping[str, str] = {
     "perf/images_per_s": "Samples per second of the step, on all processes.",
     "perf/data_wait": "Share of the step's time spent waiting for data, 0 to 1.",
     "memory/peak_gib": "Peak of allocated device memory so far, in GiB; not on the CPU.",
+    "machine/processors": "Processors that the first process and its workers kept busy since the last point, on "
+    "average; a point every ten seconds, as of all machine/… and device/….",
+    "machine/busy": "Share of all processors of the machine that any process kept busy, 0 to 1.",
+    "machine/memory_bytes": "Memory of the first process and its workers.",
+    "machine/available_bytes": "Memory of the machine that is available to any process.",
+    "device/utilization": "Share of the time in which the first process's GPU computed, in percent, as its driver "
+    "reports it; needs the package nvidia-ml-py (extra gpu-curves), as device/temperature (degrees Celsius) and "
+    "device/power (watts) do.",
+    "device/memory": "Memory of this GPU that is in use by any process, in percent.",
     "scaler/scale": "The loss scale; only in fp16.",
     "preview/PROMPT/raw": "Preview of a prompt (its number, from 0; each guidance scale counts as a prompt), "
     "trained weights.",
