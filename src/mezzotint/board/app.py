@@ -17,6 +17,7 @@ from mezzotint.board import pages
 from mezzotint.board.acting.draw_pages import DrawPages
 from mezzotint.board.acting.queue_pages import QueuePages
 from mezzotint.board.acting.recipe_pages import RecipePages
+from mezzotint.board.acting.run_pages import RunPages
 from mezzotint.board.answers import JsonAnswer
 from mezzotint.board.data_pages import DataPages
 from mezzotint.board.guard import AccessPolicy, Guard
@@ -33,7 +34,7 @@ _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) -> ASGIApp:
     """The application. any_folder: show the data of runs outside of the page's folders, too."""
     data, recipes, drawing = DataPages(view, any_folder), RecipePages(view), DrawPages(view)
-    queue = QueuePages(view)
+    queue, kept = QueuePages(view), RunPages(view)
     view.at_close.append(drawing.close)
     routes = [
         Route("/", view.runs),
@@ -45,6 +46,10 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/api/previews", view.previews),
         Route("/api/image", view.image_facts),
         Route("/api/act", view.act, methods=["POST"]),
+        Route("/trash", kept.trash),
+        Route("/api/notes", kept.change_notes, methods=["POST"]),
+        Route("/api/trash", kept.delete, methods=["POST"]),
+        Route("/api/restore", kept.restore, methods=["POST"]),
         Route("/data", data.data),
         Route("/thumb", data.thumbnail),
         Route("/sample", data.image),

@@ -7,7 +7,10 @@ export const embedded = data ? JSON.parse(data.textContent) : null;
 export async function ask(url, options) {
   const answer = await fetch(url, options);
   const text = await answer.text();
-  if (!answer.ok && (answer.headers.get("content-type") || "").includes("json")) throw new Error(JSON.parse(text).error);
+  if (!answer.ok && (answer.headers.get("content-type") || "").includes("json")) {
+    const { error, code } = JSON.parse(text);
+    throw Object.assign(new Error(error), { code });
+  }
   if (!answer.ok) throw new Error(text.trim().split("\n")[0] || `the server answered ${answer.status}`);
   return text;
 }
@@ -43,7 +46,7 @@ export function el(name, facts = {}, ...inside) {
 const two = (number) => String(number).padStart(2, "0");
 
 /** Converts the times in a part of the page to the viewer's time zone; their tooltips show UTC. */
-function localTimes(part) {
+export function localTimes(part) {
   for (const one of part.querySelectorAll("time:not([title])")) {
     const at = new Date(one.dateTime), hasSeconds = /:\d\d:/.test(one.textContent);
     if (Number.isNaN(at.getTime())) continue;
