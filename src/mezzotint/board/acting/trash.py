@@ -12,6 +12,7 @@ from mezzotint import durable
 from mezzotint.board.reading.root_folders import TRASH, RootFolders, find_nested_run, is_run
 from mezzotint.errors import CheckpointError
 from mezzotint.run_folder import RunFolder
+from mezzotint.tasks.holders import holder
 from mezzotint.tasks.queue.entries import Queue
 
 _REASONS = {
@@ -46,8 +47,8 @@ def refuse_move(path: Path, state: str, roots: RootFolders, queue: Queue) -> Non
     place_in_trash(path, roots)
     if roots.is_trashed(path):
         raise CheckpointError(f"{path}: is in the trash already", code="E1958")
-    if state in _REASONS:
-        raise CheckpointError(f"{path}: {_REASONS[state]}", code="E1958")
+    if state in _REASONS or holder(path).who != "nobody":
+        raise CheckpointError(f"{path}: {_REASONS.get(state, 'its process is about to end; try again')}", code="E1958")
     entries = [entry for entry in queue.entries() if entry.run is not None and entry.run.is_relative_to(path)]
     entry = next((entry for entry in entries if entry.state in ("waiting", "running", "paused")), None)
     if entry is not None:
