@@ -61,6 +61,7 @@ function showTags(rows) {
 
 function showSelection() {
   const rows = selectedRows(), changes = byId("changes");
+  if (byId("all")) byId("all").checked = rows.length > 0 && allRows().every((row) => row.hidden || rows.includes(row));
   byId("compare").textContent = rows.length ? `Compare selected (${rows.length})` : "Compare selected";
   if (!changes) return;
   changes.hidden = !rows.length;
@@ -121,7 +122,10 @@ find.addEventListener("input", filter);
 show.addEventListener("change", filter);
 tag.addEventListener("change", filter);
 sort.addEventListener("change", () => choose(sort.value, false));
-list.addEventListener("change", showSelection);
+list.addEventListener("change", ({ target }) => {
+  if (target.id === "all") for (const row of allRows()) row.querySelector("input").checked = target.checked && !row.hidden;
+  showSelection();
+});
 list.addEventListener("click", (event) => {
   const button = event.target.closest("button.sort"), link = event.target.closest("a.tag");
   if (button) choose(button.dataset.sort, button.dataset.sort === view.sort && !view.isReversed);
