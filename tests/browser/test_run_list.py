@@ -13,7 +13,9 @@ from mezzotint.board.reading import notes
 from support.board_runs import SCRIPT, Board, opened, wait, write_run
 
 HOSTILE = SCRIPT.replace("/", "|")
-SHOWN = "[...document.querySelectorAll('table.runs tbody tr:not([hidden]) th > a')].map((one) => one.textContent).join()"
+SHOWN = (
+    "[...document.querySelectorAll('table.runs tbody tr:not([hidden]) th > a')].map((one) => one.textContent).join()"
+)
 
 
 @pytest.fixture

@@ -151,9 +151,7 @@ class Pages:
         query = request.query_params
         name = "_runs.html" if "part" in query else "runs.html"
         rows = self.rows(query.getlist("run") if "run" in query else None)
-        return self.html(
-            name, rows=rows, folders=self.roots.folders, is_cut=self.roots.is_cut, current_page="runs"
-        )
+        return self.html(name, rows=rows, folders=self.roots.folders, is_cut=self.roots.is_cut, current_page="runs")
 
     def compare(self, request: Request) -> Response:
         """Several runs side by side."""

@@ -16,7 +16,7 @@ from mezzotint.board.acting.notes import NotesChange
 from mezzotint.board.answers import JsonAnswer, read_body
 from mezzotint.board.pages import Pages
 from mezzotint.board.reading import runs
-from mezzotint.board.reading.root_folders import OutsideFolders
+from mezzotint.board.reading.root_folders import TRASH, OutsideFolders
 from mezzotint.errors import RecipeError
 from mezzotint.settings.counting import format_count
 
@@ -43,7 +43,7 @@ class RunPages:
         roots = self.pages.roots
         return self.pages.html(
             name, rows=[row for row in map(self._row, roots.trashed()) if row is not None],
-            folders=[folder / trash.TRASH for folder in roots.folders], current_page="runs",
+            folders=[folder / TRASH for folder in roots.folders], current_page="runs",
         )  # fmt: skip
 
     def _row(self, name: str) -> TrashRow | None:
@@ -96,7 +96,7 @@ class RunPages:
             moved = [trash.move_to_trash(path, pages.roots) for path in paths]
         finally:
             pages.roots.forget()
-        return f"{_name(paths)} moved to {moved[0] if len(moved) == 1 else trash.TRASH}; the page Trash restores it"
+        return f"{_name(paths)} moved to {moved[0] if len(moved) == 1 else TRASH}; the page Trash restores it"
 
     def _restore(self, paths: list[Path], value: dict[str, Any]) -> str:
         try:
