@@ -13,6 +13,7 @@ import pytest
 
 from mezzotint.board import report
 from mezzotint.board.acting import trash
+from mezzotint.board.acting.actions import StartedProcesses
 from mezzotint.board.guard import AccessPolicy
 from mezzotint.board.reading import notes
 from mezzotint.cli import main
@@ -199,7 +200,9 @@ def test_a_second_run_of_the_same_name_gets_a_number(board: Board, fox: Path, tm
     assert board.pages.roots.trashed() == ["0/trash/runs/fox", "0/trash/runs/fox-2"]
 
 
-def test_runs_that_are_not_at_rest_stay(board: Board, fox: Path, tmp_path: Path) -> None:
+def test_runs_that_are_not_at_rest_stay(
+    board: Board, fox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_run(tmp_path / "runs" / "owl", steps=3)
     both = {"runs": ["0/runs/owl", "0/runs/fox"]}
     with RunFolder(fox).lock():
@@ -210,6 +213,9 @@ def test_runs_that_are_not_at_rest_stay(board: Board, fox: Path, tmp_path: Path)
         assert "running; stop it first" in board.post("/api/trash", both)[1]["error"]
         with pytest.raises(Exception, match="E1504"):
             trash.move_to_trash(fox, board.pages.roots)  # one that took its lock after the look at its state
+    with monkeypatch.context() as patch:  # it does not hold its lock yet
+        patch.setattr(StartedProcesses, "is_running", lambda self, run: run == fox)
+        assert "was started" in board.post("/api/trash", both)[1]["error"]
     (fox / "lock").write_text(json.dumps({"pid": 1, "host": "another", "since": "2026-01-01T00:00:00Z"}))
     assert "another machine" in board.post("/api/trash", both)[1]["error"]
     (fox / "lock").unlink()
@@ -266,6 +272,19 @@ def test_folder_of_the_page_and_a_run_called_trash_stay(tmp_path: Path) -> None:
         assert names(board) == ["0/one", "0/trash"]
         assert "is a run" in board.post("/api/trash", {"runs": ["0/one"]})[1]["error"]
         assert board.pages.roots.trashed() == []
+
+
+def test_names_that_are_not_utf8_are_tagged_deleted_and_restored(board: Board, tmp_path: Path) -> None:
+    run = write_run(tmp_path / os.fsdecode(b"bad\xff\n<b>"), steps=3)
+    name = "0/bad\\udcff\n<b>"
+    assert name in names(board)
+    assert save(board, [name], add=["odd"])[0] == 200
+    assert board.post("/api/trash", {"runs": [name]})[0] == 200
+    assert not run.exists()
+    assert "<b>" not in board.ask("/trash")[1]
+    (trashed,) = board.pages.roots.trashed()
+    assert board.post("/api/restore", {"runs": [trashed]})[0] == 200
+    assert notes.read_notes(run).tags == ("odd",)
 
 
 def test_failed_move_leaves_no_folders(

@@ -91,7 +91,8 @@ class RunPages:
     def _delete(self, paths: list[Path], value: dict[str, Any]) -> str:
         pages = self.pages
         for path in paths:
-            trash.refuse_move(path, pages.status(path).state, pages.roots, pages.queue)
+            state = "starting" if pages.started.is_running(path) else ""
+            trash.refuse_move(path, state or pages.status(path).state, pages.roots, pages.queue)
         try:
             moved = [trash.move_to_trash(path, pages.roots) for path in paths]
         finally:

@@ -16,7 +16,7 @@ from mezzotint.tasks.holders import holder
 from mezzotint.tasks.queue.entries import Queue
 
 _REASONS = {
-    "starting": "is starting; stop it first",
+    "starting": "was started and runs; stop it first",
     "running": "is running; stop it first",
     "waiting": "waits for a lock; stop it first",
     "elsewhere": "is used by another machine, which its file lock names; stop it there, or remove that file",
