@@ -19,7 +19,7 @@ SHOWN = (
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Board]:
+def populated(tmp_path: Path) -> Iterator[Board]:
     for number, (name, family) in enumerate([("fox", "sdxl"), ("owl", "flux"), ("run 10", "sd"), ("run 9", "sd")]):
         write_run(tmp_path / name, steps=60 + number, of=500, recipe={"model": {"family": family}})
     write_run(tmp_path / HOSTILE, steps=3)
@@ -28,9 +28,9 @@ def kept(tmp_path: Path) -> Iterator[Board]:
 
 
 def test_runs_are_searched_tagged_archived_and_deleted(
-    open_page: Callable[..., Any], kept: Board, tmp_path: Path, axe: Any
+    open_page: Callable[..., Any], populated: Board, tmp_path: Path, axe: Any
 ) -> None:
-    page = open_page(kept).go("/?find=run&sort=name")
+    page = open_page(populated).go("/?find=run&sort=name")
     assert page.evaluate(SHOWN) == "run 9,run 10"
     assert "2 of 5 runs" in page.inner_text("#count")
     page.check("#all")
@@ -61,7 +61,7 @@ def test_runs_are_searched_tagged_archived_and_deleted(
     page.keyboard.press("Enter")
     wait(page, "document.getElementById('count').textContent === '3 of 4 runs'")
     assert (tmp_path / "trash" / HOSTILE / "metrics.jsonl").is_file()
-    page = open_page(kept, width=360, color_scheme="dark").go("/trash")
+    page = open_page(populated, width=360, color_scheme="dark").go("/trash")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert axe(page) == []
     page.focus("#trash button[value]")
@@ -72,10 +72,10 @@ def test_runs_are_searched_tagged_archived_and_deleted(
 
 @pytest.mark.slow
 def test_two_browsers_see_and_keep_each_others_changes(
-    open_page: Callable[..., Any], kept: Board, tmp_path: Path
+    open_page: Callable[..., Any], populated: Board, tmp_path: Path
 ) -> None:
     """A text that one has saved is shown to the other before it is replaced."""
-    looks = open_page(kept), open_page(kept, width=1000), open_page(kept, width=1100)
+    looks = open_page(populated), open_page(populated, width=1000), open_page(populated, width=1100)
     one, two = (look.go("/run?run=0/fox") for look in looks[:2])
     listed = looks[2].go("/?find=zebra")
     assert listed.evaluate(SHOWN) == ""
@@ -104,8 +104,8 @@ def test_two_browsers_see_and_keep_each_others_changes(
 
 
 @pytest.mark.slow
-def test_phone_shows_the_first_curve_then_the_newest_previews(open_page: Callable[..., Any], kept: Board) -> None:
-    page = open_page(kept, width=360).go("/run?run=0/fox")
+def test_phone_shows_the_first_curve_then_the_newest_previews(open_page: Callable[..., Any], populated: Board) -> None:
+    page = open_page(populated, width=360).go("/run?run=0/fox")
     page.wait_for_selector("#charts canvas")
     image = page.locator("#previews img").first
     assert image.get_attribute("alt").endswith("step 60")

@@ -34,7 +34,7 @@ _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) -> ASGIApp:
     """The application. any_folder: show the data of runs outside of the page's folders, too."""
     data, recipes, drawing = DataPages(view, any_folder), RecipePages(view), DrawPages(view)
-    queue, kept = QueuePages(view), RunPages(view)
+    queue, selected = QueuePages(view), RunPages(view)
     view.at_close.append(drawing.close)
     routes = [
         Route("/", view.runs),
@@ -46,10 +46,10 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/api/previews", view.previews),
         Route("/api/image", view.image_facts),
         Route("/api/act", view.act, methods=["POST"]),
-        Route("/trash", kept.trash),
-        Route("/api/notes", kept.change_notes, methods=["POST"]),
-        Route("/api/trash", kept.delete, methods=["POST"]),
-        Route("/api/restore", kept.restore, methods=["POST"]),
+        Route("/trash", selected.trash),
+        Route("/api/notes", selected.change_notes, methods=["POST"]),
+        Route("/api/trash", selected.delete, methods=["POST"]),
+        Route("/api/restore", selected.restore, methods=["POST"]),
         Route("/data", data.data),
         Route("/thumb", data.thumbnail),
         Route("/sample", data.image),

@@ -210,7 +210,8 @@ class Pages:
                 is_fixed = self.read_only or is_starting or self.roots.is_trashed(path)
                 return {
                     "status": status, "meaning": status.meaning, "notes": notes.read_notes(path),
-                    "is_trashed": self.roots.is_trashed(path), "offered": [] if is_fixed else actions.list_actions(path),
+                    "is_trashed": self.roots.is_trashed(path),
+                    "offered": [] if is_fixed else actions.list_actions(path),
                 }  # fmt: skip
             case "notes":
                 return {"notes": notes.read_notes(path), "is_trashed": self.roots.is_trashed(path)}
