@@ -65,8 +65,8 @@ def parse_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """The tags with single spaces, each once; upper and lower case count as equal. Raises ValueError for a tag that is
     empty, too long, or has a comma or unprintable characters, and for too many."""
     by_key: dict[str, str] = {}
-    for given in tags:
-        tag = " ".join(unicodedata.normalize("NFC", given).split())
+    for text in tags:
+        tag = " ".join(unicodedata.normalize("NFC", text).split())
         if not 0 < len(tag) <= LONGEST_TAG:
             raise ValueError(f"a tag has 1 to {LONGEST_TAG} characters, got {len(tag)}")
         if "," in tag or not tag.isprintable():
