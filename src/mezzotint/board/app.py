@@ -34,8 +34,9 @@ _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) -> ASGIApp:
     """The application. any_folder: show the data of runs outside of the page's folders, too."""
     data, recipes, drawing = DataPages(view, any_folder), RecipePages(view), DrawPages(view)
-    queue, selected = QueuePages(view), RunPages(view)
+    queue = QueuePages(view)
     view.at_close.append(drawing.close)
+    selected = RunPages(view)
     routes = [
         Route("/", view.runs),
         Route("/run", view.run),
