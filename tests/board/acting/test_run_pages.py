@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -94,6 +95,14 @@ def test_notes_that_another_window_has_changed_are_not_replaced(board: Board, fo
     assert save(board, text="first", text_before="")[0] == 200, "the same text is no conflict"
     assert save(board, text="second", text_before="first", add=["late"])[0] == 200
     assert notes.read_notes(fox) == notes.RunNotes(("other", "late"), "second")
+
+
+def test_tags_of_requests_at_the_same_time_are_all_kept(board: Board, fox: Path) -> None:
+    tags = [f"tag {number}" for number in range(12)]
+    with ThreadPoolExecutor(12) as pool:
+        assert {status for status, _ in pool.map(lambda tag: save(board, add=[tag]), tags)} == {200}
+    assert sorted(notes.read_notes(fox).tags) == sorted(tags)
+    assert [path.name for path in fox.iterdir() if "partial" in path.name] == []
 
 
 @pytest.mark.parametrize(
