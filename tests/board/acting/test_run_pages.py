@@ -202,6 +202,10 @@ def test_run_is_moved_to_the_trash_and_back_unchanged(board: Board, fox: Path, t
 
 def test_a_second_run_of_the_same_name_gets_a_number(board: Board, fox: Path, tmp_path: Path) -> None:
     board.post("/api/trash", {"runs": ["0/runs/fox"]})
+    fox.mkdir()
+    answer = board.post("/api/restore", {"runs": ["0/trash/runs/fox"]})[1]
+    assert f"mv {tmp_path}/trash/runs/fox {fox}-restored" in answer["error"], "a rename would replace an empty folder"
+    fox.rmdir()
     write_run(fox, steps=5)
     assert board.post("/api/restore", {"runs": ["0/trash/runs/fox"]})[1]["code"] == "E1958", "it would replace a run"
     assert board.post("/api/trash", {"runs": ["0/runs/fox"]})[0] == 200
