@@ -1,7 +1,7 @@
 """The folder of a run: its layout, the lock against a second run, and the history of its starts.
 
     checkpoints/ exports/ samples/ logs/ recipe.yaml environment.json history.jsonl run.log metrics.jsonl
-    bad_steps.jsonl origin.json requests/ lock
+    bad_steps.jsonl origin.json requests/ lock notes.json (of the page)
 
 Files of others are never touched: only names that this module creates are pruned or swept.
 """

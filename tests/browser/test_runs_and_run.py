@@ -122,7 +122,12 @@ def test_first_screen_on_a_phone_shows_the_curve(open_page: Callable[..., Any], 
 
 @pytest.mark.slow
 def test_times_are_local_and_the_tooltip_is_utc(open_page: Callable[..., Any], training: Path) -> None:
+    with open(training / "history.jsonl", "a") as file:
+        file.write('{"event": "asked", "time": "2026-03-01T10:00:00Z", "until": "2026-03-01T10:06:00Z"}\n')
     page = open_page(timezone_id="America/New_York").go("/run?run=0/training")
+    assert "until 2026-03-01 05:06:00" in page.locator("#p-events").inner_text(), "also in facts of events"
+    page.evaluate("import('/static/page.js').then((shared) => shared.showMessage('since 2026-03-01T10:06:00Z'))")
+    assert page.locator("#toast").inner_text() == "since 2026-03-01 05:06"
     started = page.locator("#facts time")
     assert (started.inner_text(), started.get_attribute("title")) == ("2026-03-01 05:00", "2026-03-01 10:00 UTC")
     event = page.locator("#p-events time").first
@@ -278,10 +283,13 @@ def test_page_can_be_used_with_the_keyboard(open_page: Callable[..., Any]) -> No
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
-    for _ in range(12):
+    reached = set()
+    for _ in range(30):
         page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.tagName") == "A":
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.className"))
+        if page.evaluate("document.activeElement.matches('tbody th a')"):
             break
+    assert {"find", "show", "tag", "all", "sort"} < reached
     page.keyboard.press("Enter")
     page.wait_for_url("**/run?run=*")
 

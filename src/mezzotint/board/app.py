@@ -19,6 +19,7 @@ from mezzotint.board.acting.edit_pages import EditPages
 from mezzotint.board.acting.new_run_pages import NewRunPages
 from mezzotint.board.acting.queue_pages import QueuePages
 from mezzotint.board.acting.recipe_pages import RecipePages
+from mezzotint.board.acting.run_pages import RunPages
 from mezzotint.board.answers import JsonAnswer
 from mezzotint.board.data_pages import DataPages
 from mezzotint.board.guard import AccessPolicy, Guard
@@ -37,6 +38,7 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
     data, recipes, drawing = DataPages(view, any_folder), RecipePages(view), DrawPages(view)
     queue, new, edits = QueuePages(view), NewRunPages(view), EditPages(data)
     view.at_close.append(drawing.close)
+    selected = RunPages(view)
     routes = [
         Route("/", view.runs),
         Route("/run", view.run),
@@ -47,6 +49,10 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/api/previews", view.previews),
         Route("/api/image", view.image_facts),
         Route("/api/act", view.act, methods=["POST"]),
+        Route("/trash", selected.trash),
+        Route("/api/notes", selected.change_notes, methods=["POST"]),
+        Route("/api/trash", selected.delete, methods=["POST"]),
+        Route("/api/restore", selected.restore, methods=["POST"]),
         Route("/data", data.data),
         Route("/thumb", data.thumbnail),
         Route("/sample", data.image),

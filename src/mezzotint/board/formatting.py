@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 
@@ -22,6 +23,11 @@ def format_duration(seconds: float | None) -> str:
 def format_number(value: float | None, digits: int = 4) -> str:
     """A number with `digits` significant digits; "" for None, `nan` and `inf` unchanged."""
     return "" if value is None else f"{value:.{digits}g}"
+
+
+def keep_finite(value: float | None) -> float | None:
+    """The value; None for one that JSON cannot hold."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def format_moment(value: float | str, *, in_seconds: bool = False) -> Markup:

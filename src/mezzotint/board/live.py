@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from mezzotint.board.reading import runs
+from mezzotint.board.reading import notes, runs
 from mezzotint.tasks import holders
 
 LOOK_SECONDS = 0.5
@@ -28,7 +28,7 @@ Marks = Mapping[str, Any]
 _FILES = {
     "metrics": "metrics.jsonl", "events": "history.jsonl", "log": "run.log", "images": "samples",
     "stored": "checkpoints", "exports": "exports", "recipe": "recipe.yaml", "drawn": "samples/grid.png",
-    "output": "logs/started.out",
+    "output": "logs/started.out", "notes": notes.FILE,
 }  # fmt: skip
 
 
@@ -50,13 +50,23 @@ def marks(path: Path) -> Marks:
 def brief(path: Path) -> Any:
     """A value that differs once something has changed that the list of runs shows. Called for every run, so it reads
     only little."""
-    stamps = []
-    for name in ("metrics.jsonl", "history.jsonl", "samples"):
+    return holders.holder(path), *_times(path, ("metrics.jsonl", "history.jsonl", "samples", notes.FILE))
+
+
+def stamp_row(path: Path) -> Any:
+    """A value that differs once anything has changed that a row of the list of runs shows."""
+    return *brief(path), *_times(path, ("run.log", "recipe.yaml", "logs/started.out")), os.lstat(path).st_ino
+
+
+def _times(path: Path, names: Sequence[str]) -> list[int]:
+    """When files were last written, in nanoseconds since 1970; 0 for missing ones."""
+    times = []
+    for name in names:
         try:
-            stamps.append(os.lstat(path / name).st_mtime_ns)
+            times.append(os.lstat(path / name).st_mtime_ns)
         except OSError:
-            stamps.append(0)
-    return holders.holder(path), *stamps
+            times.append(0)
+    return times
 
 
 async def changes(look: Callable[[], Marks]) -> AsyncIterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,10 +23,10 @@ from mezzotint import __version__, outside
 from mezzotint.board import curves, formatting, live
 from mezzotint.board.acting import actions
 from mezzotint.board.answers import HtmlAnswer, JsonAnswer, read_body
-from mezzotint.board.reading import images, runs, tails, values
+from mezzotint.board.reading import images, notes, runs, tails, values
 from mezzotint.board.reading.metrics import MetricsCache, RunMetrics
 from mezzotint.board.reading.root_folders import OutsideFolders, RootFolders, inside
-from mezzotint.errors import MezzotintError
+from mezzotint.errors import CheckpointError, MezzotintError
 from mezzotint.reports import html_pages
 from mezzotint.settings import counting
 from mezzotint.tasks.queue.entries import FOLDER, Queue
@@ -40,7 +40,7 @@ PAGES = [
 _BLOCK = 1 << 18
 """Bytes of a file that are sent at once."""
 
-PARTS = ("facts", "output", "stored", "description", "settings", "events", "log", "card")
+PARTS = ("facts", "output", "notes", "stored", "description", "settings", "events", "log", "card")
 """The parts of a run's page, without curves and images."""
 
 MOST_COMPARED = 8
@@ -51,12 +51,14 @@ _WIDTH = 1200
 
 @dataclass(slots=True)
 class Rows:
-    """A row of the list of runs."""
+    """A row of the list of runs. family: of its model, "" if its recipe has none."""
 
     name: str
     path: Path
     status: runs.RunStatus
     image: str
+    notes: notes.RunNotes
+    family: str
 
 
 @dataclass(eq=False)
@@ -67,6 +69,7 @@ class Pages:
     read_only: bool = False
     metrics_cache: MetricsCache = field(default_factory=MetricsCache)
     started: actions.StartedProcesses = field(default_factory=actions.StartedProcesses)
+    _row_cache: dict[Path, tuple[Any, Rows]] = field(default_factory=dict)
 
     @cached_property
     def templates(self) -> jinja2.Environment:
@@ -74,6 +77,7 @@ class Pages:
         environment = html_pages.templates("mezzotint.board")
         environment.filters |= {
             "size": counting.format_bytes, "duration": formatting.format_duration, "number": formatting.format_number,
+            "finite": formatting.keep_finite,
             "moment": formatting.format_moment,
             "with_moments": formatting.mark_moments,
             "unquote": unquote_plus, "count": formatting.format_count, "printable": tails.make_printable,
@@ -109,32 +113,46 @@ class Pages:
 
     # --- Runs ---
 
-    def rows(self) -> list[Rows]:
-        """All runs, the last changed first."""
-        rows = []
-        for name in self.roots.runs():
-            try:
-                path = self.roots.run(name)
-            except OutsideFolders:
-                continue  # removed since the folders were searched
+    def rows(self, names: Collection[str] | None = None) -> list[Rows]:
+        """All runs, the last changed first; or only those of `names` that are among them."""
+        all_names = self.roots.runs()
+        rows = [row for name in all_names if (names is None or name in names) and (row := self._row(name)) is not None]
+        if names is None:
+            self._row_cache = {row.path: self._row_cache[row.path] for row in rows if row.path in self._row_cache}
+        return sorted(rows, key=lambda row: row.status.changed, reverse=True)
+
+    def _row(self, name: str) -> Rows | None:
+        """The row of a run, from the cache while its files are unchanged; None if it was removed since the folders were
+        searched."""
+        try:
+            path = self.roots.run(name)
+            stamp = live.stamp_row(path)
+        except (OutsideFolders, OSError):
+            return None
+        if path not in self._row_cache or self._row_cache[path][0] != stamp:
             newest = images.newest(path)
             image = "" if newest is None else newest.relative_to(path).as_posix()
-            rows.append(Rows(name, path, self.status(path), image))
-        return sorted(rows, key=lambda row: row.status.changed, reverse=True)
+            family = values.read_family(path / "recipe.yaml")
+            row = Rows(name, path, runs.read_status(path), image, notes.read_notes(path), family)
+            self._row_cache[path] = stamp, row
+        row = self._row_cache[path][1]
+        return replace(row, status=self._with_start(path, row.status))
 
     def status(self, path: Path) -> runs.RunStatus:
         """The status of a run. A run that the page has started counts as starting before it holds its lock."""
-        status = runs.read_status(path)
+        return self._with_start(path, runs.read_status(path))
+
+    def _with_start(self, path: Path, status: runs.RunStatus) -> runs.RunStatus:
         if status.state in ("stopped", "killed", "failed", "diverged") and self.started.is_running(path):
             return replace(status, state="starting")
         return status
 
     def runs(self, request: Request) -> Response:
-        """The list of runs, or only its rows."""
-        name = "_runs.html" if "part" in request.query_params else "runs.html"
-        return self.html(
-            name, rows=self.rows(), folders=self.roots.folders, is_cut=self.roots.is_cut, current_page="runs"
-        )
+        """The list of runs, or only its rows: with `run=NAME` those of some runs."""
+        query = request.query_params
+        name = "_runs.html" if "part" in query else "runs.html"
+        rows = self.rows(query.getlist("run") if "run" in query else None)
+        return self.html(name, rows=rows, folders=self.roots.folders, is_cut=self.roots.is_cut, current_page="runs")
 
     def compare(self, request: Request) -> Response:
         """Several runs side by side."""
@@ -149,7 +167,7 @@ class Pages:
             "compare.html",
             rows=rows,
             names=names,
-            differences=values.differences(recipes),
+            settings=values.compare(recipes),
             drawn=drawn,
             current_page="runs",
         )
@@ -190,8 +208,14 @@ class Pages:
                 is_starting = (
                     status.state == "starting"
                 )  # it may not hold its lock yet, and must not be offered a second start
-                offered = [] if self.read_only or is_starting else actions.list_actions(path)
-                return {"status": status, "meaning": status.meaning, "offered": offered}
+                is_fixed = self.read_only or is_starting or self.roots.is_trashed(path)
+                return {
+                    "status": status, "meaning": status.meaning, "notes": notes.read_notes(path),
+                    "is_trashed": self.roots.is_trashed(path),
+                    "offered": [] if is_fixed else actions.list_actions(path),
+                }  # fmt: skip
+            case "notes":
+                return {"notes": notes.read_notes(path), "is_trashed": self.roots.is_trashed(path)}
             case "output":
                 is_shown = self.status(path).state in ("starting", "failed") or self.started.has_failed(path)
                 return {"output": actions.last_output(path) if is_shown else ""}
@@ -246,6 +270,8 @@ class Pages:
         """Performs an action on a run: {run, name}."""
         value = await read_body(request)
         path = self.roots.run(str(value.get("run", "")))
+        if self.roots.is_trashed(path):
+            raise CheckpointError(f"{path.name} is in the trash; restore it first", code="E1946")
         try:
             sentence = await run_in_threadpool(actions.act, path, str(value.get("name", "")), self.started)
         except MezzotintError as error:

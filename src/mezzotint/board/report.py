@@ -105,7 +105,8 @@ def render_run(path: Path) -> tuple[str, list[str]]:
         "kind": "run",
     }
     facts |= leak_facts(metrics)
-    facts["log"] = hide_home(facts["log"])  # the template turns it into markup, which is not changed later
+    for part in ("log", "events", "card", "description"):  # the template makes markup of them, which stays as it is
+        facts[part] = hide_home(facts[part])
     return _render_file(pages, embedded, left_out, facts), left_out
 
 

@@ -132,6 +132,13 @@ CODES: dict[str, str] = {
     "E1949": "The board does not save or start this.\n"
     "A recipe is saved as a new .yaml file below the board's first folder; an imported one must be saved before it is "
     "checked or started. A run that is started from the board writes only below the board's folders.",
+    "E1956": "The tags or notes of a run are not acceptable, or its notes.json cannot be read.\n"
+    "A run has up to 20 tags of up to 40 characters, and notes of up to 20,000.",
+    "E1957": "The notes of a run were changed in another window of the page.\n"
+    "Nothing was saved. The page shows both texts; saving again replaces the other one.",
+    "E1958": "The run cannot be moved to the trash or back.\n"
+    "A run that trains or waits, or that a waiting or paused entry of the queue trains, stays. The page renames within "
+    "one disk and follows no links; `mv` moves everything else.",
     "E1960": "The queue has no such entry, or the entry's state does not allow the action.\n"
     "`mezzotint queue list` shows the entries with their states. What waits or runs can be paused, what is paused or "
     "has failed can be resumed, and what does not run can be removed.",

@@ -178,9 +178,10 @@ def test_setting_has_its_origin_and_help(tmp_path: Path) -> None:
     assert rows["optim.accumulation"].is_default
 
 
-def test_differences_are_those_of_values(tmp_path: Path) -> None:
-    rows = values.differences({"a": {"x": {"y": 1, "z": 2}}, "b": {"x": {"y": 1, "z": 3}, "w": True}})
-    assert rows == [("x.z", ["2", "3"]), ("w", [None, "true"])]
+def test_compared_settings_are_those_that_differ_and_the_equal_ones() -> None:
+    compared = values.compare({"a": {"x": {"y": 1, "z": 2}}, "b": {"x": {"y": 1, "z": 3}, "w": True}})
+    assert compared.different == [("x.z", ["2", "3"]), ("w", [None, "true"])]
+    assert compared.equal == [("x.y", "1")]
 
 
 def test_end_of_a_log_of_five_gigabytes_is_read(tmp_path: Path) -> None:

@@ -20,6 +20,10 @@ _MOST_FOLDERS = 20_000
 
 _ESCAPED = re.compile(r"\\udc([89a-f][0-9a-f])")
 _KEPT_SECONDS = 2.0
+TRASH = "trash"
+"""The folder for deleted runs in each folder of the page. Runs in a folder of this name are not listed, unless the
+folder is itself a run."""
+
 _SKIPPED = {"node_modules", "__pycache__", "site-packages", "checkpoints", "exports", "samples", "logs"}
 
 
@@ -62,10 +66,33 @@ class RootFolders:
                 self._looked_at = time.monotonic()
             return list(self._runs)
 
+    def forget(self) -> None:
+        """Searches again when the runs are asked for: some were moved."""
+        with self._lock:
+            self._looked_at = float("-inf")
+
+    def trashed(self) -> list[str]:
+        """The names of the runs in the trash, which are not among `runs`."""
+        paths = []
+        for folder in self.folders:
+            trash = folder / TRASH
+            if trash.is_dir() and not trash.is_symlink() and not is_run(trash):
+                paths += [path for path in _run_folders(trash, _MOST_FOLDERS) if path is not None]
+        return sorted(name for name in map(self.name_of, paths) if name is not None)
+
+    def root_of(self, path: Path) -> Path:
+        """The folder of the page that contains a run."""
+        return next(folder for folder in self.folders if path.is_relative_to(folder))
+
+    def is_trashed(self, path: Path) -> bool:
+        """Whether a run is in the trash."""
+        trash = self.root_of(path) / TRASH
+        return path != trash and path.is_relative_to(trash) and not is_run(trash)
+
     def run(self, name: str) -> Path:
         """The folder of a run. Raises OutsideFolders for any other name."""
         path = self.path(name)
-        if not _is_run(path):
+        if not is_run(path):
             raise OutsideFolders(name)
         return path
 
@@ -111,7 +138,7 @@ def _quote_bytes(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
     """Whether a path is the folder of a run, or of one that the page has started and that has not written anything
     yet."""
     history, recipe, checkpoints = (path / name for name in ("history.jsonl", "recipe.yaml", "checkpoints"))
@@ -131,10 +158,10 @@ def _run_folders(top: Path, most: int) -> Iterator[Path | None]:
         if num_searched > most:
             yield None
             return
-        if _is_run(path):
+        if is_run(path):
             yield path
             continue
-        if depth == _DEPTH:
+        if depth == _DEPTH or (path.name == TRASH and depth):
             continue
         try:
             with os.scandir(path) as entries:
@@ -146,3 +173,14 @@ def _run_folders(top: Path, most: int) -> Iterator[Path | None]:
                 ]  # fmt: skip
         except OSError:
             continue  # an unreadable folder counts as empty
+
+
+def find_nested_run(run: Path) -> Path | None:
+    """A run in a folder of another run, in which the page does not list it; None if there is none."""
+    try:
+        with os.scandir(run) as entries:
+            folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return None
+    searched = (folder for folder in folders if folder.name not in _SKIPPED)
+    return next((path for folder in searched for path in _run_folders(folder, _MOST_FOLDERS) if path is not None), None)

@@ -45,6 +45,9 @@ _MOST_MARKS = 1000
 """Checkpoints (the newest) and bad steps (the first) that are marked on the curves at most."""
 
 _TAIL = 64_000
+_AVERAGED = 20
+"""Lines of metrics over which the speed is averaged."""
+
 _STEP = re.compile(r"step-(\d{8,})")
 
 
@@ -98,12 +101,11 @@ class SavedModel:
 def read_status(path: Path) -> RunStatus:
     """The status of the run in a folder."""
     events = history(path)
-    lines = last_lines(path / "metrics.jsonl")
-    steps = [line for line in lines if "loss" in line and to_count(line.get("step")) is not None]
+    steps = last_steps(path / "metrics.jsonl")
     start = _last_start(events)
     last = steps[-1] if steps else {}
-    spent = sum(to_amount(line.get("seconds_since")) for line in steps[-20:])
-    over = sum(to_amount(line.get("steps_since")) for line in steps[-20:])
+    spent = sum(to_amount(line.get("seconds_since")) for line in steps)
+    over = sum(to_amount(line.get("steps_since")) for line in steps)
     loss = last.get("loss_avg", last.get("loss"))
     lock_holder = holder(path)
     return RunStatus(
@@ -120,14 +122,15 @@ def read_status(path: Path) -> RunStatus:
 
 
 def _last_write(path: Path) -> float:
-    """The time of the last write to the run, in seconds since 1970."""
-    times = [0.0]
+    """The time of the last write to the run, in seconds since 1970. That of the folder counts only for a run that has
+    not written anything: notes change it, too."""
+    times = []
     for name in ("metrics.jsonl", "history.jsonl", "run.log", "."):
         try:
             times.append(os.lstat(path / name).st_mtime)
         except OSError:
             continue
-    return max(times)
+    return max(times[:-1] or times, default=0.0)
 
 
 def history(path: Path) -> list[dict[str, Any]]:
@@ -155,21 +158,23 @@ def _state(path: Path, events: Sequence[Mapping[str, Any]], lock_holder: Holder)
     return "failed" if (path / "logs" / "started.out").is_file() else "stopped"
 
 
-def last_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of the last lines of a file, oldest first, without incomplete lines."""
+def last_steps(path: Path) -> list[dict[str, Any]]:
+    """The last `_AVERAGED` lines about steps in a file of metrics, oldest first, without incomplete lines."""
     try:
         lines = outside.read_tail(path, limit=_TAIL, within=path.parent).split(b"\n")
     except OSError:
         return []
-    objects = []
-    for line in lines:
+    steps: list[dict[str, Any]] = []
+    for line in reversed(lines):
         try:
             value = outside.parse_json(line.decode("utf-8", "replace"))
         except ValueError:
             continue
-        if isinstance(value, dict):
-            objects.append(value)
-    return objects
+        if isinstance(value, dict) and "loss" in value and to_count(value.get("step")) is not None:
+            steps.append(value)
+        if len(steps) == _AVERAGED:
+            break
+    return steps[::-1]
 
 
 def resume_command(path: Path) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +17,8 @@ from mezzotint.settings import reference
 from mezzotint.settings.reading import yaml_rules
 from mezzotint.settings.reading.paths import by_path
 from mezzotint.settings.reading.writing import flatten
+
+_FAMILY = re.compile(r"^model:\n  family: ([a-z][a-z0-9-]*)(?: |$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +82,37 @@ def explain(path: str) -> str:
         return ""
 
 
-def differences(recipes: dict[str, dict[str, Any]]) -> list[tuple[str, list[str | None]]]:
-    """Settings that differ between recipes, each with its value in every recipe; None where it is not set."""
+@dataclass(frozen=True, slots=True)
+class ComparedSettings:
+    """Settings of several recipes by path. different: the value in every recipe, None where it is not set; equal: the
+    value that all have."""
+
+    different: list[tuple[str, list[str | None]]]
+    equal: list[tuple[str, str]]
+
+
+def compare(recipes: Mapping[str, dict[str, Any]]) -> ComparedSettings:
+    """The settings of recipes, those that differ apart from those that are equal."""
     leaves = [dict(flatten(recipe)) for recipe in recipes.values()]
     names = dict.fromkeys(name for one in leaves for name in one)
-    rows = [(name, [make_printable(to_text(one[name])) if name in one else None for one in leaves]) for name in names]
-    return [(make_printable(name), row) for name, row in rows if len(set(row)) > 1]
+    rows = [
+        (make_printable(name), [make_printable(to_text(one[name])) if name in one else None for one in leaves])
+        for name in names
+    ]
+    return ComparedSettings(
+        [(name, row) for name, row in rows if len(set(row)) > 1],
+        [(name, row[0]) for name, row in rows if len(set(row)) == 1 and row[0] is not None],
+    )
+
+
+def read_family(file: Path) -> str:
+    """The model family that a recipe names; "" if it cannot be read. Most recipes of runs are as Mezzotint writes them,
+    and the list of runs does not have to parse each as a whole."""
+    try:
+        text = outside.read_text(file, limit=yaml_rules.MAX_BYTES, within=file.parent)
+    except (OSError, ValueError):
+        return ""
+    written = _FAMILY.search(text)
+    model = {"family": written[1]} if written is not None else read_tree(file).get("model")
+    family = model.get("family") if isinstance(model, dict) else None
+    return make_printable(family) if isinstance(family, str) else ""

@@ -7,7 +7,10 @@ export const embedded = data ? JSON.parse(data.textContent) : null;
 export async function ask(url, options) {
   const answer = await fetch(url, options);
   const text = await answer.text();
-  if (!answer.ok && (answer.headers.get("content-type") || "").includes("json")) throw new Error(JSON.parse(text).error);
+  if (!answer.ok && (answer.headers.get("content-type") || "").includes("json")) {
+    const { error, code } = JSON.parse(text);
+    throw Object.assign(new Error(error), { code });
+  }
   if (!answer.ok) throw new Error(text.trim().split("\n")[0] || `the server answered ${answer.status}`);
   return text;
 }
@@ -23,7 +26,7 @@ let hideTimer = 0;
 /** Shows a message for a few seconds, also to screen readers. */
 export function showMessage(text) {
   const toast = document.getElementById("toast");
-  toast.textContent = text;
+  toast.textContent = localMessage(text);
   toast.hidden = !text;
   clearTimeout(hideTimer);
   hideTimer = setTimeout(() => { toast.hidden = true; }, 8000);
@@ -41,17 +44,23 @@ export function el(name, facts = {}, ...inside) {
 }
 
 const two = (number) => String(number).padStart(2, "0");
+const day = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+const clock = (at) => `${two(at.getHours())}:${two(at.getMinutes())}`;
 
 /** Converts the times in a part of the page to the viewer's time zone; their tooltips show UTC. */
-function localTimes(part) {
+export function localTimes(part) {
   for (const one of part.querySelectorAll("time:not([title])")) {
     const at = new Date(one.dateTime), hasSeconds = /:\d\d:/.test(one.textContent);
     if (Number.isNaN(at.getTime())) continue;
     one.title = one.textContent.endsWith("Z") ? one.textContent.replace("T", " ").replace("Z", " UTC") : one.textContent;
-    one.textContent = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`
-      + (hasSeconds ? `:${two(at.getSeconds())}` : "");
+    one.textContent = `${day(at)} ${clock(at)}${hasSeconds ? `:${two(at.getSeconds())}` : ""}`;
   }
 }
+/** A message with its times in the viewer's time zone. */
+const localMessage = (text) => text.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g, (time) => {
+  const at = new Date(time);
+  return Number.isNaN(at.getTime()) ? time : `${day(at)} ${clock(at)}`;
+});
 localTimes(document);
 
 /** Reloads a part of the page and keeps its open sections, selections, focus and scroll position. */
