@@ -53,6 +53,15 @@ def test_schedules_with_flags_of_their_own() -> None:
     assert "no effect with --lr_scheduler=cosine" in notes("train_db", "--lr_scheduler=cosine", "--lr_decay_steps=5")
 
 
+@pytest.mark.parametrize("zero", ["0", "0.0", "0%"])
+def test_zero_of_any_form_is_no_decay_and_no_warmup(zero: str) -> None:
+    decay = settings("train_db", "--lr_scheduler=warmup_stable_decay", f"--lr_decay_steps={zero}")
+    assert decay["optim.schedule.kind"] == "constant"
+    words = ("--lr_scheduler=inverse_sqrt", f"--lr_warmup_steps={zero}")
+    many = translate("train_db", *words, launched=Launched(processes=4)).settings
+    assert many["optim"]["schedule"]["timescale_steps"] == 2500
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_each_optimizer_gives_a_valid_recipe(name: str) -> None:
     translated = recipe("train_db", f"--optimizer_type={name.upper()}").optim.optimizer

@@ -47,6 +47,20 @@ def test_classes_are_optimizers_of_libraries(words: str, name: str, decay: float
     assert values["optim.optimizer.weight_decay"] == decay
 
 
+@pytest.mark.parametrize("value", ["{[]: 1}", "{1, 2}", "1j", "b'x'", "...", "1e999", "[" * 300, "-" * 100_000 + "1"])
+def test_arguments_that_no_setting_can_hold_are_refused(value: str) -> None:
+    [problem] = problems(WAN, "--optimizer_type=torch.optim.NAdam", "--optimizer_args", f"eps={value}")
+    assert (problem.where, problem.code) == ("--optimizer_args", "E1017")
+    assert "eps must be a number" in problem.message
+    assert len(problem.message) < 200
+
+
+@pytest.mark.parametrize("value", ["-1", "'a'", "9" * 400])
+def test_weight_decay_of_a_class_is_a_number(value: str) -> None:
+    [problem] = problems(WAN, "--optimizer_type=torch.optim.NAdam", "--optimizer_args", f"weight_decay={value}")
+    assert problem.message.startswith("weight_decay must be a number of 0 or more, got ")
+
+
 def test_package_must_be_allowed() -> None:
     words = ("--optimizer_type=prodigyopt.Prodigy", "--optimizer_args", "weight_decay=0.01")
     assert "write --allow-package prodigyopt before the --" in notes(WAN, *words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,8 @@ from mezzotint.compat.kit.dialect import Draft, Row
 from mezzotint.errors import did_you_mean
 
 _NOTHING = object()
-_HUGE = 1e300
+HUGE = 1e300
+"""Numbers of optimizers are below this."""
 _OFF = re.compile(r"None|False|false|0*\.?0*")
 
 
@@ -42,8 +44,8 @@ def read_literals(draft: Draft, flag: str, known: Mapping[str, Any]) -> dict[str
     values: dict[str, Any] = {}
     for name, text in _read_pairs(draft, flag, known):
         try:
-            value = ast.literal_eval(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            value = parse_literal(text)
+        except ValueError:
             value = _NOTHING
         if _is_like(value, known[name]):
             values[name] = value
@@ -54,13 +56,23 @@ def read_literals(draft: Draft, flag: str, known: Mapping[str, Any]) -> dict[str
     return values
 
 
+def parse_literal(text: str) -> Any:
+    """A Python literal of finite numbers, texts, lists, True, False and None. Raises ValueError for anything else."""
+    try:
+        value = ast.literal_eval(text)
+        json.dumps(value, allow_nan=False)  # refuses sets, bytes and complex numbers, which settings cannot hold
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"is not a literal: {text[:40]}") from error
+    return value
+
+
 def _is_like(value: Any, default: Any) -> bool:
     """Whether a value has the type of a default, and is finite."""
     if isinstance(default, tuple):
         return isinstance(value, (tuple, list)) and len(value) == 2 and all(_is_like(one, 0.0) for one in value)
     if isinstance(default, bool) or isinstance(value, bool):
         return isinstance(value, bool) and isinstance(default, bool)
-    return (value is None and default is None) or (isinstance(value, (int, float)) and abs(value) < _HUGE)
+    return (value is None and default is None) or (isinstance(value, (int, float)) and abs(value) < HUGE)
 
 
 def _read_pairs(draft: Draft, flag: str, known: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -158,7 +158,7 @@ def _set_length(draft: Draft, name: str, setting: str, flag: str) -> None:
     """Sets the steps, or the share of the run, of a warm-up or a decay. setting: of `_LENGTHS`."""
     text = draft.text(flag).strip()
     try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        value = _parse_length(text)
     except ValueError:
         message = f"must be a number of steps, a share below 1, or a percentage, got {text[:40]}"
         draft.refuse(flag, message, code="E1017")
@@ -177,6 +177,20 @@ def _set_length(draft: Draft, name: str, setting: str, flag: str) -> None:
             draft.set(path, number, flag)
 
 
+def _parse_length(text: str) -> float:
+    """A number of steps, or a percentage as a share. Raises ValueError."""
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+
+
+def _is_zero(draft: Draft, flag: str) -> bool:
+    """Whether a length is missing, or 0 in whatever form."""
+    text = draft.text(flag).strip()
+    try:
+        return not text or _parse_length(text) == 0
+    except ValueError:  # `_set_length` refuses it
+        return False
+
+
 def _in_steps(draft: Draft, flag: str, count: int) -> int:
     """A number of the scheduler's steps, which count processes, as steps."""
     processes = draft.launched.processes
@@ -187,16 +201,16 @@ def _in_steps(draft: Draft, flag: str, count: int) -> int:
 
 
 def _set_timescale(draft: Draft) -> None:
-    flag, has_warmup = "lr_scheduler_timescale", draft.text("lr_warmup_steps").strip() not in ("", "0")
+    flag = "lr_scheduler_timescale"
     if draft.values[flag] is not None and draft.check_bounds(flag):
         draft.set("optim.schedule.timescale_steps", _in_steps(draft, flag, draft.integer(flag)), flag)
-    elif not has_warmup and draft.launched.processes > 1:
+    elif _is_zero(draft, "lr_warmup_steps") and draft.launched.processes > 1:
         draft.set("optim.schedule.timescale_steps", _in_steps(draft, flag, _TIMESCALE), flag)
 
 
 def _set_cooldown(draft: Draft) -> None:
     """Sets warm-up, stable, decay: also the warm-up starts at the least rate."""
-    if draft.text("lr_decay_steps").strip() in ("", "0"):
+    if _is_zero(draft, "lr_decay_steps"):
         draft.set("optim.schedule.kind", "constant", "lr_scheduler", "lr_decay_steps")
         draft.note("lr_scheduler", "without lr_decay_steps the rate does not fall, as in the script")
     else:

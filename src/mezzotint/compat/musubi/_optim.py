@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kit.key_values import read_literals
+from mezzotint.compat.kit.key_values import HUGE, parse_literal, read_literals
 from mezzotint.compat.kit.updates import (
     ADAFACTOR,
     SCHEDULE_FREE,
@@ -82,8 +81,8 @@ def _set_class(draft: Draft, flag: str, written: str) -> None:
     for word in words if isinstance(words, tuple) else ():
         key, sign, text = str(word).partition("=")
         try:
-            options[key.strip()] = ast.literal_eval(text.strip())
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            options[key.strip()] = parse_literal(text.strip())
+        except ValueError:
             shown = text[:40] if sign else "no value"
             message = f"{key[:40]} must be a number, a text in quotes, a list, True or False, got {shown}"
             draft.refuse("optimizer_args", message, code="E1017")
@@ -96,7 +95,7 @@ def _set_class(draft: Draft, flag: str, written: str) -> None:
     if decay is None:
         message = f"the weight decay of {name} is not known here"
         draft.refuse("optimizer_args", message, "write it, as in weight_decay=0.01", "E1017")
-    elif not isinstance(decay, (int, float)) or decay < 0:
+    elif not isinstance(decay, (int, float)) or not 0 <= decay < HUGE:
         draft.refuse("optimizer_args", f"weight_decay must be a number of 0 or more, got {decay!r:.40}", code="E1017")
     else:
         set_library(draft, flag, name, float(decay), options)

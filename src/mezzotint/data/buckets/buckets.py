@@ -107,7 +107,7 @@ def place(
             in_table = np.array([numbers[size] for size in _sizes_of(of_size)], np.int16)
             index = of_images(width[rows], height[rows], of_size).astype(np.int64)
             if most is not None:
-                index += np.maximum(np.searchsorted(lengths[number], most[rows]), 0) * len(shapes(of_size))
+                index += np.searchsorted(lengths[number], most[rows]) * len(shapes(of_size))
             bucket[chosen] = in_table[index]
     return Placed(sample, bucket, choice, choices[sample])
 

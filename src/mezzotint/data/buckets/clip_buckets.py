@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint.data.buckets.clip_sampling import why_unusable, window
+from mezzotint.data.buckets.clip_sampling import frame_step, why_unusable, window
 from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.shapes import Size
 
@@ -56,6 +56,7 @@ def most_frames(
     frame of its entry, −1 for none.
     """
     most = np.zeros(len(frames), np.int32)
+    step = (rate / clips.fps if clips.fps is not None else clips.interval) if clips.is_cut else 1
     for count in counts(clips):
         if clips.fps is not None:
             is_enough = (frames - 1) - (count - 1) * rate / clips.fps >= -_TOLERANCE
@@ -63,8 +64,8 @@ def most_frames(
             is_enough = frames > 0
         else:
             is_enough = frames >= window(count, clips)
-        if not clips.is_cut:
-            is_enough = np.where(start >= 0, start + count <= frames, is_enough)
+        fits = start + (count - 1) * step <= frames - 1 + _TOLERANCE
+        is_enough = np.where(start >= 0, fits, is_enough)
         most[np.where(rate == 0, (count == 1) & (frames > 0), is_enough)] = count
     return most
 
@@ -79,7 +80,8 @@ def too_short(frames: int, rate: float, start: int, clips: ClipsSettings) -> str
             f"too short: {frames / rate:.2f} s, but {(least - 1) / clips.fps + 1 / rate:.2f} s are needed ({least} "
             f"frames at {clips.fps:g} fps)"
         )
-    return why_unusable(frames, least, clips, start if start >= 0 else None) or "too short"
+    step = frame_step(rate, clips) if clips.is_cut else 1.0
+    return why_unusable(frames, least, clips, start if start >= 0 else None, step) or "too short"
 
 
 def of_clips(

@@ -25,10 +25,13 @@ def window(num_frames: int, clips: ClipsSettings) -> int:
     return (num_frames - 1) * clips.interval + 1
 
 
-def why_unusable(available: int, num_frames: int, clips: ClipsSettings, start: int | None = None) -> str | None:
-    """Why a clip of `available` frames has no samples, or None. start: the first frame of its annotation."""
+def why_unusable(
+    available: int, num_frames: int, clips: ClipsSettings, start: int | None = None, step: float = 1.0
+) -> str | None:
+    """Why a clip of `available` frames has no samples, or None. start: the first frame of its annotation, from which
+    every `step`-th frame is read."""
     if start is not None:
-        end = start + num_frames
+        end = start + math.ceil((num_frames - 1) * step - _TOLERANCE) + 1
         return f"too short: frames {start} to {end - 1} are needed, it has {available}" if end > available else None
     needed = window(num_frames, clips)
     if available < needed and clips.short == "skip":

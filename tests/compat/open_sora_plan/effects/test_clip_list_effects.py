@@ -82,6 +82,15 @@ def test_interval_skips_frames(feed: Make, listed: Make) -> None:
     assert np.diff(own).tolist() == [2, 2, 2, 2]
 
 
+# breaks if an entry's own start is read past the end of its clip, or moved, where clips are cut into pieces
+@pytest.mark.parametrize("rate", [{"clips__interval": 2}, {"clips__fps": 5.0}])
+def test_starts_of_entries_must_fit_the_pieces(rate: dict[str, Any], feed: Make, listed: Make) -> None:
+    path = listed(*({"path": "a.mp4", "cap": "a", "frame_idx": f"{start}:12"} for start in (3, 4)))
+    fed = feed(path, **SQUARE, clips__frames=5, clips__pieces=2, **rate)
+    assert seen(fed) == [[3, 5, 7, 9, 11]]
+    assert reasons(fed.report.left_out)["a.mp4@4"] == "too short: frames 4 to 12 are needed, it has 12"
+
+
 # breaks if missing files are never counted, or always
 @pytest.mark.effect("data.clip_list.missing")
 def test_missing_clips_are_skipped_or_counted(feed: Make, listed: Make) -> None:
