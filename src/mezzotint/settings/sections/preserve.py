@@ -39,7 +39,8 @@ class PreserveSettings(Section):
     add `weight` · the mean squared difference between the trained model and the base to each sample's loss, and take
     one more pass with gradients and one without. Several of them, such as `[output, prompts]`, take turns: each sample
     draws one. `class-images`: the target of class images (`data.prior`) is the base's prediction for them instead of
-    their noise; one more pass without gradients. The base includes `model.under` and not the adapter of
+    their noise; one more pass without gradients. All differences are plain mean squared errors, without
+    `objective.loss`, weights by noise level, and `data.mask`. The base includes `model.under` and not the adapter of
     `model.adapter.path`."""
 
     prompts: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_list), ALLOW] = PROMPTS
