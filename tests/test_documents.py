@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub.utils import filter_repo_objects
 
 from mezzotint import errors, registry
 from mezzotint.data.catalogue import catalogue
@@ -26,7 +27,9 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.settings.base import change_of
+from mezzotint.settings.families.base import family_spec
 from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.reading.foreign_names import meaning_of
 from mezzotint.settings.reading.paths import by_path, owner, sections
 from mezzotint.settings.reading.read import Reading, read, read_text, shipped_recipes
 from mezzotint.settings.reading.translation import Launched
@@ -98,16 +101,22 @@ def inline(text: str) -> Iterator[str]:
         yield code[1]
 
 
-def lines_with(text: str, first: str) -> list[str]:
-    """First cells, without backticks, of the rows of tables whose first column has this header."""
-    first_cells: list[str] = []
-    inside = False
+def table_rows(text: str, first: str) -> list[dict[str, str]]:
+    """The rows of tables whose first column has this header, by header, without backticks."""
+    rows: list[dict[str, str]] = []
+    headers: list[str] = []
     for line in text.splitlines():
         cells = [cell.strip().replace("`", "") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        inside = bool(cells) and (inside or cells[0] == first)
-        if inside and cells[0] != first and not set(cells[0]) <= set("-"):
-            first_cells.append(cells[0])
-    return first_cells
+        if not cells or cells[0] == first:
+            headers = cells
+        elif headers and not set(cells[0]) <= set("-"):
+            rows.append(dict(zip(headers, cells, strict=True)))
+    return rows
+
+
+def lines_with(text: str, first: str) -> list[str]:
+    """First cells, without backticks, of the rows of tables whose first column has this header."""
+    return [row[first] for row in table_rows(text, first)]
 
 
 @pytest.fixture
@@ -345,6 +354,115 @@ def test_error_message_in_first_steps_is_current() -> None:
     with pytest.raises(RecipeError) as caught:
         read("photos", ["optim.learning_rate=1", "data.batch_size=0"])
     assert str(caught.value) + "\n" == block("docs/start/first-steps.md", "text")
+
+
+# --- guides that name values ------------------------------------------------------------------------------------------
+
+TRAINING, TERMS = "docs/guides/which-training.md", "docs/guides/terms.md"
+OTHER_RECIPES = {"mini", "mini-from-scratch", "mini-lora", "photos", "tiny_cpu", "tiny_clips_cpu", "sd15-everydream"}
+"""Recipes for a CPU or for data of another trainer."""
+
+
+def test_values_of_which_training_are_those_of_the_recipes() -> None:
+    rows = table_rows(TEXTS[TRAINING], "recipe")
+    assert sorted(row["recipe"] for row in rows) == sorted(shipped_recipes().keys() - OTHER_RECIPES)
+    for row in rows:
+        recipe = read(row["recipe"]).recipe
+        adapter, run = recipe.model.adapter, recipe.run
+        assert row["steps"] == (str(run.steps) if run.steps else f"{run.epochs:g} epochs"), row
+        assert int(row["images a step"]) == recipe.data.batch_size * recipe.optim.accumulation, row
+        assert float(row["rate"]) == recipe.optim.lr, row
+        assert row.get("rank") == (str(adapter.rank) if recipe.model.has_adapter else None), row
+        assert adapter.alpha is None, row
+        bits = {"int8": "8 bits", "nf4": "4 bits"}.get(run.frozen_dtype, "")
+        assert row["model"].partition(" in ")[2] == bits, row
+
+
+def test_memory_in_which_training_is_that_of_the_recipes_and_fits_the_card() -> None:
+    cards = (8, 12, 16, 24, 48, 80)
+    for row in table_rows(TEXTS[TRAINING], "recipe"):
+        head = shipped_recipes()[row["recipe"]].read_text("utf-8").partition("schema:")[0]
+        predicted = re.search(r"predicts it: ([\d.]+) GB", head)
+        assert predicted, row
+        memory, _, host = row["memory"].partition(" + ")
+        assert memory == f"{predicted[1]} GB", row
+        if host:  # with blocks in host memory any card does: the one that the recipe is for
+            assert host.removesuffix(" of the host") + " of host memory" in head, row
+            assert re.search(rf"a GPU of {row['card']}", head), row
+        else:
+            assert row["card"] == f"{next(card for card in cards if 0.95 * card >= float(predicted[1]))} GB", row
+
+
+def test_each_goal_of_which_training_names_recipes_that_fit_the_card() -> None:
+    cards = {row["recipe"]: row["card"] for row in table_rows(TEXTS[TRAINING], "recipe")}
+    goals = re.findall(r"^\| (?!I want).*\|$", TEXTS[TRAINING].partition("## ")[0], re.MULTILINE)
+    sizes = (8, 12, 16, 80)  # the last column is for 24 GB and more, and names other cards itself
+    named = [
+        (name, size)
+        for goal in goals
+        for cell, size in zip(goal.split("|")[2:-1], sizes, strict=True)
+        for name in re.findall(r"`([a-z0-9-]+)`", cell)
+    ]
+    assert len(named) >= 15
+    assert [(name, size) for name, size in named if int(cards[name].removesuffix(" GB")) > size] == []
+
+
+def test_terms_lead_to_our_settings() -> None:
+    rows = table_rows(TEXTS[TERMS], "Mezzotint")
+    assert len(rows) >= 40
+    for row in rows:
+        for trainer in ("kohya", "OneTrainer", "diffusers"):
+            if row[trainer] not in ("–", row["Mezzotint"].rpartition(".")[2]):
+                known = meaning_of(row[trainer])
+                assert known is not None, (trainer, row[trainer])
+                assert (known.path, trainer in known.origins) == (row["Mezzotint"], True), (
+                    trainer,
+                    row[trainer],
+                    known,
+                )
+
+
+def test_messages_in_troubleshooting_are_those_of_the_program() -> None:
+    page = " ".join(TEXTS["docs/guides/troubleshooting.md"].split())
+    source = "\n".join(path.read_text("utf-8") for path in SOURCE.rglob("*.py"))
+    source = re.sub(r'"\s*\n\s*f?"', "", source)  # strings in several lines
+    for message in (
+        "out of memory at step", "continuing with micro-batches of", "does not have enough memory",
+        "this process ran out of memory", "skipped, not enough memory; training continues",
+        "was not finite and was not applied", "steps in a row", "were not finite", "activations overflow in fp16",
+        "leak: training changes", "times as much as", "the model learns blur", "has not changed in",
+        "cut-captions", "empty-captions", "shared-captions", "gpu-unseen", "cpu-torch", "base_model_version",
+        "trigger_phrase", "bad_steps.jsonl", "spikes.rank", "overfit.txt",
+    ):  # fmt: skip
+        assert message in page, message
+        assert message in source, message
+
+
+def test_downloads_in_first_steps_have_what_the_family_reads_and_no_single_files() -> None:
+    lines = [shlex.split(line) for _, body in fences(TEXTS["docs/start/first-steps.md"]) for line in body.splitlines()
+             if line.startswith(("hf download", "mezzotint train"))]  # fmt: skip
+    ids = [words[2] for words in lines if words[0] == "hf"]
+    assert len(ids) == 3
+    for at, words in enumerate(lines):
+        if words[0] != "hf":
+            continue
+        recipe, path = lines[at + 1][2:4]
+        assert path == f"model.path={words[2]}"
+        spec = family_spec(read(recipe).recipe.model.family)
+        assert words[2] in spec.published or not spec.published
+        options = list(zip(words[3::2], words[4::2], strict=True))
+        allowed = [pattern for option, pattern in options if option == "--include"]
+        ignored = [pattern for option, pattern in options if option == "--exclude"]
+        weights = (
+            "model.fp16.safetensors" if any("fp16" in one for one in allowed) else "model-00001-of-00002.safetensors"
+        )
+        needed = ["model_index.json", "scheduler/scheduler_config.json"]
+        needed += [f"{part}/{name}" for part in spec.folders.values() for name in ("config.json", weights)]
+        needed += [f"{part}/{name}" for part in spec.tokenizers.values() for name in ("vocab.json", "merges.txt")]
+        unneeded = ["flux1-dev.safetensors", "ae.safetensors", "sd_xl_base_1.0.safetensors", "vae_1_0/" + weights]
+        assert (
+            list(filter_repo_objects([*needed, *unneeded], allow_patterns=allowed, ignore_patterns=ignored)) == needed
+        )
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------
@@ -644,17 +762,3 @@ def test_every_shipped_recipe_is_in_the_changelog() -> None:
 def test_schema_file_is_the_output_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert schema.run([]) == 0
     assert capsys.readouterr().out == (DOCS / "recipe.schema.json").read_text("utf-8")
-
-
-def test_recipes_of_which_training_fit_the_cards_they_are_listed_for() -> None:
-    text = TEXTS["docs/guides/which-training.md"]
-    memory = {row[1]: float(row[2]) for row in re.finditer(r"^\| `([\w-]+)` \|.* ([\d.]+) GB \|$", text, re.MULTILINE)}
-    listed = [
-        (float(card[1]), recipe)
-        for card in re.finditer(r"(\d+) GB: ((?:`[\w-]+`(?:, )?)+)", text)
-        for recipe in re.findall(r"`([\w-]+)`", card[2])
-    ]
-    assert len(listed) > 20
-    assert {recipe for _, recipe in listed} <= set(shipped_recipes())
-    # a twentieth of a card stays free, as in cards.md
-    assert [(card, recipe) for card, recipe in listed if memory[recipe] > 0.95 * card] == []

@@ -1,7 +1,7 @@
 """`make docs`: writes what in docs/ comes from the source, and the index of tests/support. In docs/ this is the recipe
 reference, its JSON Schema, the error codes, the table of cards, the list of decisions, and the marked tables of other
-trainers and their options, of metrics.md, resume.md, which-training.md, terms.md and structure.md. Deletes pages of
-options of trainers that are no longer there.
+trainers and their options, of metrics.md, resume.md and structure.md. Deletes pages of options of trainers that are no
+longer there.
 
 `pages()` is the truth; a test holds the files equal to it.
 """
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import card_pages
-import guide_tables
 import recipe_pages
 from mezzotint import errors, registry
 from mezzotint.errors import MezzotintError
@@ -70,15 +69,12 @@ AREAS = (
 def pages() -> dict[Path, str]:
     """Every file that is written, with its whole text. Raises ValueError when a page has lost its marks."""
     metrics, resume = REFERENCE / "metrics.md", DOCS / "guides" / "resume.md"
-    which, terms = DOCS / "guides" / "which-training.md", DOCS / "guides" / "terms.md"
     return {
         DOCS / "recipe.schema.json": reference.json_schema_text(),
         **{REFERENCE / "recipe" / name: text for name, text in recipe_pages.pages().items()},
         **{REFERENCE / "errors" / name: text for name, text in error_pages().items()},
         metrics: with_part(metrics, "tags", tag_table()),
         resume: with_part(resume, "rules", rule_table()),
-        which: with_part(which, "recipes", guide_tables.recipe_values()),
-        terms: with_part(terms, "settings", guide_tables.setting_terms()),
         DOCS / "structure.md": with_part(DOCS / "structure.md", "rooms", room_table()),
         **option_pages(),
         DOCS / "guides" / "cards.md": card_pages.page(),

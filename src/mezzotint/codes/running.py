@@ -47,7 +47,7 @@ CODES: dict[str, str] = {
     "E1603": "Weights with non-finite values are never saved or exported.",
     "E1604": "Too many steps had a loss or gradient that was not finite.\n"
     "Each was skipped and recorded in bad_steps.jsonl. Usual causes: a learning rate that is too high, fp16 where "
-    "bf16 or fp32 is needed, a damaged image.",
+    "bf16 or fp32 is needed, a damaged image. See docs/guides/troubleshooting.md.",
     "E1670": "`run.weight_dtype: pure` keeps no float32 master weights, and `run.runtime=fsdp` always has them.",
     "E1700": "The disk is full or cannot be written.\nEarlier checkpoints are untouched.",
     "E1701": "A file could not be written: the disk or quota is full, or the folder is read-only.\n"
@@ -67,8 +67,10 @@ CODES: dict[str, str] = {
     "E1720": "The index of the data set, in a folder below data.cache.path, cannot be written.\n"
     "The images are untouched.",
     "E1750": "The process or device ran out of memory.\n"
-    "run.micro_batch keeps the mathematics the same; run.gradient_checkpointing trades time for memory.",
-    "E1751": "The model does not fit into the device's memory.\n`mezzotint check` shows the memory of each part.",
+    "run.micro_batch keeps the mathematics the same; run.gradient_checkpointing trades time for memory. See "
+    "docs/guides/troubleshooting.md.",
+    "E1751": "The model does not fit into the device's memory.\n`mezzotint check` shows the memory of each part, and "
+    "`mezzotint check --fit` the settings that fit. See docs/guides/troubleshooting.md.",
     "E1752": "`run.offload.blocks` without an adapter works in one process only.\n"
     "With several, shard the weights with run.runtime=fsdp instead.",
     "E1753": "The system refused the locked host memory that `run.offload.blocks` needs.\n"

@@ -66,6 +66,17 @@ def test_sd_adapter_recipe_fits_8_gb(name: str) -> None:
     assert 4 * sum(part.trained for part in memory.parts) == memory.gradients == memory.optimizer // 2
 
 
+@pytest.mark.parametrize(
+    ("name", "model", "side"),
+    [
+        pytest.param("sd15", "sd1", 512, marks=EXHAUSTIVE),
+        pytest.param("sd21-768-v", "sd2-v", 768, marks=EXHAUSTIVE),
+    ],
+)
+def test_sd_recipe_comment_states_predicted_memory(name: str, model: str, side: int) -> None:
+    predicted(name, (side, side), f"model.path={MODELS / model}")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", chosen([name for name in WORDS if name.startswith("sdxl")], PREDICTED))
 def test_sdxl_recipe_comment_states_predicted_memory(name: str) -> None:

@@ -86,7 +86,7 @@ _BY_SETTING = {
     "data.cache.text": ("K cache_text_encoder_outputs",),
     "data.workers": ("K max_data_loader_n_workers", "D dataloader_num_workers", "O dataloader_threads"),
     "data.max_samples": ("D max_train_samples",),
-    "objective.loss": ("K loss_type: l2 is mse, huber is pseudo-huber", "E loss_type"),
+    "objective.loss": ("KE loss_type: of sd-scripts, l2 is mse and huber is pseudo-huber",),
     "objective.huber_delta": ("KS huber_c",),
     "objective.huber_schedule": ("KS huber_schedule: the default there is snr",),
     "objective.huber_scale": ("K huber_scale",),
