@@ -56,25 +56,23 @@ def test_judge_reads_shape_and_colour_and_compares_pixels() -> None:
 
 
 def test_rank_correlation_is_spearmans() -> None:
-    first, second = np.random.default_rng(1).normal(size=(2, 15)).round(1)
-    assert len(set(first)) < 15, "some are equal"
+    first, second = np.random.default_rng(1).normal(size=(2, 15))
     assert keep.rank_correlation(first, second) == pytest.approx(stats.spearmanr(first, second).statistic)
 
 
 def test_criteria_fail_for_less_learning_more_leak_and_another_order() -> None:
     def row(learned: float, leak: float) -> dict[str, float]:
-        names = ("drift/class", "unrelated change", "drift/unrelated")
-        of_class = {"class wugs": leak, "class right": 1 - leak}
-        return {"trigger right": learned, "unrelated wugs": 0.1} | of_class | dict.fromkeys(names, leak)
+        names = ("class change", "drift/class", "unrelated change", "drift/unrelated")
+        return {"trigger right": learned, "unrelated wugs": 0.1} | dict.fromkeys(names, leak)
 
     good = {}
     for seed in keep.SEEDS:
-        good |= {f"none {seed}": row(0.9, 0.9 + seed / 1000), f"{keep.KEPT} {seed}": row(0.85, seed / 1000)}
+        good |= {f"none {seed}": row(0.9, 40 + seed), f"{keep.KEPT} {seed}": row(0.85, 4 + seed)}
     assert all(keep.verdicts(good).values())
     for name, value, failing in (
-        ("trigger right", 0.75, "equal learning"), ("class wugs", 0.2, "less leak"), ("class right", 0.7, "less leak"),
+        ("trigger right", 0.75, "equal learning"), ("class change", 30.0, "less leak"),
         ("unrelated wugs", 0.2, "subject not elsewhere"), ("drift/unrelated", 99.0, "order"),
     ):  # fmt: skip
-        changed = {f"{keep.KEPT} {seed}": good[f"{keep.KEPT} {seed}"] | {name: value} for seed in keep.SEEDS[:4]}
+        changed = {f"{keep.KEPT} {seed}": good[f"{keep.KEPT} {seed}"] | {name: value + seed} for seed in (13, 14)}
         bad = good | changed
         assert [holds for key, holds in keep.verdicts(bad).items() if key.startswith(failing)].count(False) == 1
