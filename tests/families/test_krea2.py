@@ -128,6 +128,23 @@ def test_text_layers_that_do_not_fit_are_refused(layers: Any, tmp_path: Path) ->
     assert caught.value.code == "E1409"
 
 
+@pytest.mark.parametrize(
+    ("part", "values", "message"),
+    [
+        ("transformer", {"num_text_layers": "x"}, "has an unusable value"),
+        ("text_encoder", {"text_config": {"hidden_size": 16}}, "lacks num_hidden_layers"),
+    ],
+)
+def test_configurations_that_do_not_count_layers_are_refused(
+    part: str, values: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(MODEL, tmp_path / "model"))
+    edit(folder / part / "config.json", **values)
+    with pytest.raises(WeightsError, match=message) as caught:
+        Files.of(settings_of(folder)).text_shape()
+    assert caught.value.code == "E1409"
+
+
 def test_written_file_has_the_tensors_of_the_authors_code() -> None:
     """Those of `SingleStreamDiT` in krea-ai/krea-2 (src/krea2/models/transformer.py) with the widths of Krea 2."""
     wide, text, latents = 6144, 2560, 64

@@ -30,7 +30,7 @@ from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.folder.components import Network
 from mezzotint.weights.folder.model_folder import require_plain
 from mezzotint.weights.folder.tokenizer import require_fitting, tokenizer_errors
-from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles, converting_config_errors
 from mezzotint.weights.single_file.original import Renames
 
 _TEXT = "text_encoder"
@@ -150,7 +150,8 @@ class Files(FlowFiles):
         """The text encoder's layers whose states are the text. Raises WeightsError E1093 for a layer that it lacks."""
         chosen = self.settings.get_section(Flux2Settings).text_layers or self._usual_layers
         text = self.configs[_TEXT]
-        count = int((text.get("text_config") or text)["num_hidden_layers"])
+        with converting_config_errors(self.root):
+            count = int((text.get("text_config") or text)["num_hidden_layers"])
         if max(chosen) > count:
             raise WeightsError(
                 f"model.flux2.text_layers has layer {max(chosen)}, but this folder's text encoder has {count} layers; "

@@ -31,7 +31,7 @@ from mezzotint.families.shared.folder_files import Configs, FolderFiles
 from mezzotint.settings.families.krea2 import SPEC, Krea2Settings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.folder.tokenizer import tokenize
-from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles, converting_config_errors
 from mezzotint.weights.single_file.original import Renames
 
 _QWEN = "text_encoder"
@@ -114,8 +114,10 @@ class Files(FlowFiles):
         """The text encoder's layers whose states are the text. Raises WeightsError E1409 for others than it has, or
         another number of them than the denoiser takes."""
         chosen = self.folder.index.get("text_encoder_select_layers") or list(_LAYERS)
-        text, taken = self.configs[_QWEN], int(self.configs["denoiser"].get("num_text_layers", len(_LAYERS)))
-        count = int((text.get("text_config") or text)["num_hidden_layers"])
+        text = self.configs[_QWEN]
+        with converting_config_errors(self.root):
+            taken = int(self.configs["denoiser"].get("num_text_layers", len(_LAYERS)))
+            count = int((text.get("text_config") or text)["num_hidden_layers"])
         is_plain = isinstance(chosen, list) and all(isinstance(layer, int) and 0 <= layer <= count for layer in chosen)
         if not is_plain or len(chosen) != taken:
             raise WeightsError(

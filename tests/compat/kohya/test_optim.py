@@ -102,17 +102,20 @@ def test_arguments_of_optimizers(words: str, expected: dict[str, Any]) -> None:
 
 
 def test_adafactor_with_relative_step_chooses_its_rate() -> None:
-    words = ("--optimizer_type=Adafactor", "--lr_scheduler=cosine")
+    words = ("--optimizer_type=Adafactor", "--lr_scheduler=cosine", "--lr_warmup_steps=10")
     assert settings("train_db", *words)["optim.schedule.kind"] == "constant"
-    assert "Adafactor chooses its own rate" in notes("train_db", *words)
+    assert notes("train_db", *words).count("has no effect, since Adafactor chooses its own rate") == 2
+    own = notes("train_db", "--optimizer_type=Adafactor", "--lr_scheduler=adafactor:1e-3")
+    assert "has no effect" not in own
     assert "factor of it; 1 is usual" in notes("train_db", "--optimizer_type=Prodigy")
 
 
 def test_schedules_have_no_effect_on_averages_of_weights() -> None:
-    words = ("--optimizer_type=ProdigyPlusScheduleFree", "--lr_scheduler=cosine", "--lr_warmup_steps=10")
+    words = ("--optimizer_type=ProdigyPlusScheduleFree", "--lr_scheduler=cosine", "--lr_warmup_steps=10",
+             "--lr_decay_steps=5", "--lr_scheduler_min_lr_ratio=0.1")  # fmt: skip
     assert settings("train_db", *words)["optim.schedule.kind"] == "constant"
     said = notes("train_db", *words)
-    assert said.count("has no effect with ProdigyPlusScheduleFree, as in the script") == 2
+    assert said.count("has no effect with ProdigyPlusScheduleFree, as in the script") == 4
     assert "write --allow-package prodigyplus before the --" in said
 
 

@@ -44,6 +44,9 @@ SCHEDULES = {
 }  # fmt: skip
 _OWN_FLAGS = {"lr_decay_steps": "warmup_stable_decay", "lr_scheduler_timescale": "inverse_sqrt"}
 """Flags of one schedule."""
+_FLAGS = ("lr_scheduler", "lr_warmup_steps", *_OWN_FLAGS, "lr_scheduler_num_cycles", "lr_scheduler_power",
+          "lr_scheduler_min_lr_ratio")  # fmt: skip
+"""Flags of all schedules."""
 _TIMESCALE = 10_000
 """Of inverse_sqrt without a warm-up."""
 
@@ -108,12 +111,12 @@ def set_schedule(draft: Draft, optimizer: str) -> None:
 
 def _set_constant(draft: Draft, optimizer: str) -> None:
     """The schedule of an optimizer that has its own."""
-    if optimizer != "adafactor:relative":
-        for flag in ("lr_scheduler", "lr_warmup_steps"):
-            if draft.is_given(flag):
-                draft.note(flag, f"has no effect with {optimizer}, as in the script")
-    elif draft.is_given("lr_scheduler") and not draft.text("lr_scheduler").startswith("adafactor"):
-        draft.note("lr_scheduler", "has no effect, since Adafactor chooses its own rate")
+    is_adafactor = optimizer == "adafactor:relative"
+    why = ", since Adafactor chooses its own rate" if is_adafactor else f" with {optimizer}, as in the script"
+    for flag in _FLAGS:
+        is_own = is_adafactor and flag == "lr_scheduler" and draft.text(flag).startswith("adafactor")
+        if draft.is_given(flag) and not is_own:
+            draft.note(flag, f"has no effect{why}")
     draft.set("optim.schedule.kind", "constant", "optimizer_type")
 
 
