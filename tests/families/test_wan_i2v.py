@@ -221,6 +221,17 @@ def test_files_of_the_other_task_are_refused(folders: dict[str, Path], tmp_path:
     assert caught.value.code == "E1478"
 
 
+def test_file_without_the_first_layer_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "t2v.safetensors"
+    assert main(["convert", str(RECORDS), str(file)]) == 0
+    tensors = load_file(file)
+    del tensors["patch_embedding.weight"]
+    save_file(tensors, file)
+    with pytest.raises(MezzotintError, match=r"patch_embedding\.weight") as caught:
+        Family.load(files_of(file, config=RECORDS), ["denoiser"])
+    assert caught.value.code == "E1405"
+
+
 @torch.no_grad()
 def test_image_encoder_in_a_file_replaces_the_own(folders: dict[str, Path], tmp_path: Path) -> None:
     """As ComfyUI's clip_vision_h.safetensors, which has a projection that the pipeline does not use."""
