@@ -187,6 +187,14 @@ def test_parts_of_other_models_are_refused(folders: dict[str, Path], tmp_path: P
     assert (caught.value.code, words in caught.value.message) == (code, True), caught.value.message
 
 
+def test_damaged_image_processor_is_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(folders["2.1"], tmp_path / "model"))
+    (folder / "image_processor" / "preprocessor_config.json").write_text("[1")
+    with pytest.raises(MezzotintError, match="the image processor cannot be used") as caught:
+        files_of(folder).image_processor()
+    assert caught.value.code == "E1409"
+
+
 def test_settings_that_do_not_apply_are_refused(folders: dict[str, Path]) -> None:
     with pytest.raises(MezzotintError, match="takes texts of 512 tokens") as caught:
         files_of(folders["2.1"], wan={"text_tokens": 16})

@@ -169,7 +169,7 @@ class Files(FlowFiles):
         from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
         require_plain(root := self.root / _PROCESSOR)
-        with tokenizer_errors(root):
+        with tokenizer_errors(root, what="image processor"):
             return CLIPImageProcessorPil.from_pretrained(str(root), local_files_only=True)
 
     def _with_low_noise(self) -> Files:
