@@ -187,6 +187,14 @@ def test_parts_of_other_models_are_refused(folders: dict[str, Path], tmp_path: P
     assert (caught.value.code, words in caught.value.message) == (code, True), caught.value.message
 
 
+def test_damaged_image_processor_is_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(folders["2.1"], tmp_path / "model"))
+    (folder / "image_processor" / "preprocessor_config.json").write_text("[1")
+    with pytest.raises(MezzotintError, match="the image processor cannot be used") as caught:
+        files_of(folder).image_processor()
+    assert caught.value.code == "E1409"
+
+
 def test_settings_that_do_not_apply_are_refused(folders: dict[str, Path]) -> None:
     with pytest.raises(MezzotintError, match="takes texts of 512 tokens") as caught:
         files_of(folders["2.1"], wan={"text_tokens": 16})
@@ -219,6 +227,17 @@ def test_files_of_the_other_task_are_refused(folders: dict[str, Path], tmp_path:
     with pytest.raises(MezzotintError, match=r"of a text-to-video model \(16 channels\), but .* an image") as caught:
         files_of(text, config=lean)
     assert caught.value.code == "E1478"
+
+
+def test_file_without_the_first_layer_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "t2v.safetensors"
+    assert main(["convert", str(RECORDS), str(file)]) == 0
+    tensors = load_file(file)
+    del tensors["patch_embedding.weight"]
+    save_file(tensors, file)
+    with pytest.raises(MezzotintError, match=r"patch_embedding\.weight") as caught:
+        Family.load(files_of(file, config=RECORDS), ["denoiser"])
+    assert caught.value.code == "E1405"
 
 
 @torch.no_grad()

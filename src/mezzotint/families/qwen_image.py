@@ -130,7 +130,7 @@ class Files(FlowFiles):
         if not any((root / name).is_file() for name in _PROCESSOR_FILES):
             raise WeightsError(f"{root}: lacks {_PROCESSOR_FILES[0]}; download the complete model", code="E1409")
         require_plain(root)
-        with tokenizer_errors(root):
+        with tokenizer_errors(root, what="image processor"):
             return Qwen2VLImageProcessorPil.from_pretrained(str(root), local_files_only=True)
 
     @classmethod

@@ -115,7 +115,8 @@ class Files(FlowFiles):
         denoiser, pipeline = self.configs["denoiser"], self.folder.index.get("_class_name")
         channels = denoiser.get("in_channels", 16)
         if self.single is not None and "denoiser" in self.single.parts:
-            of_file = self.single.parts["denoiser"]["patch_embedding.weight"].shape[1]
+            first = self.single.parts["denoiser"].get("patch_embedding.weight")  # loading reports a missing one
+            of_file = channels if first is None else first.shape[1]
             if of_file != channels:
                 names = [_task_of(count == _animated_channels(self.configs)) for count in (of_file, channels)]
                 raise WeightsError(
@@ -168,7 +169,7 @@ class Files(FlowFiles):
         from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
         require_plain(root := self.root / _PROCESSOR)
-        with tokenizer_errors(root):
+        with tokenizer_errors(root, what="image processor"):
             return CLIPImageProcessorPil.from_pretrained(str(root), local_files_only=True)
 
     def _with_low_noise(self) -> Files:

@@ -15,9 +15,9 @@ from mezzotint.errors import MezzotintError, WeightsError
 
 
 @contextmanager
-def tokenizer_errors(folder: Path | str, *, code: str = "E1409") -> Iterator[None]:
+def tokenizer_errors(folder: Path | str, *, code: str = "E1409", what: str = "tokenizer") -> Iterator[None]:
     """Turns every failure of the library into a WeightsError with the folder. Its Rust code may panic: PanicException
-    derives from BaseException, and the library does not export the class."""
+    derives from BaseException, and the library does not export the class. what: what is opened, for the message."""
     try:
         yield
     except (MezzotintError, MemoryError):
@@ -26,7 +26,7 @@ def tokenizer_errors(folder: Path | str, *, code: str = "E1409") -> Iterator[Non
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise WeightsError(
-            f"{folder}: the tokenizer cannot be used ({error}); get another copy of the model's tokenizer", code=code
+            f"{folder}: the {what} cannot be used ({error}); get another copy of the model's {what}", code=code
         ) from error
 
 
