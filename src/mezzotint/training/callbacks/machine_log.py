@@ -55,12 +55,11 @@ class MachineLog(Callback):
 
 
 def create_callbacks(setup: Setup) -> Iterator[Callback]:
-    """Always, in the first process."""
-    if setup.runtime.is_first:
-        device = setup.runtime.device
-        yield MachineLog(
-            setup.numbers,
-            lambda: machine_load.read_load(device),
-            machine_load.read_memory,
-            lambda: machine_load.read_device(device),
-        )
+    """Always: every process has the same callbacks; it reads the machine in the first."""
+    device = setup.runtime.device
+    yield MachineLog(
+        setup.numbers,
+        lambda: machine_load.read_load(device),
+        machine_load.read_memory,
+        lambda: machine_load.read_device(device),
+    )
