@@ -43,6 +43,8 @@ def test_tensorboard_events_read_back_with_the_documented_tags(folder: RunFolder
     board.numbers(3, {"val/faces": 0.5, "val/train": 0.25, "val/all": 0.5})
     drift = ("drift/class", "drift/leak", "drift/class_at/499", "drift/class_shadow", "drift/class_shadow_at/499")
     board.numbers(3, dict.fromkeys(drift, 0.5))
+    machine = ("processors", "busy", "memory_bytes", "available_bytes")
+    board.numbers(3, {f"machine/{name}": 0.5 for name in machine} | {"device/utilization": 93.0, "device/memory": 50.0})
     pixels = np.arange(8 * 6 * 3, dtype=np.uint8).reshape(8, 6, 3)
     board.image(3, "0/raw", pixels)
     board.image(3, "0/shadow", pixels)
