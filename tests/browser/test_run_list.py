@@ -38,6 +38,7 @@ def test_runs_are_searched_tagged_archived_and_deleted(
     page.fill("#new-tag", "<b>keep</b>")
     page.press("#new-tag", "Enter")
     page.wait_for_selector("tr[data-name='0/run 9'] a.tag")
+    wait(page, "!document.querySelector('table.runs tbody input:checked')")
     assert page.locator("a.tag").all_inner_texts() == ["<b>keep</b>"] * 2
     page.locator("a.tag").first.click()
     assert page.evaluate(SHOWN) == "run 9,run 10"

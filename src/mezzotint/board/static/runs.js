@@ -103,11 +103,11 @@ function filter() {
 }
 
 async function change(address, facts) {
-  const rows = selectedRows();
+  const names = selectedRows().map((row) => row.dataset.name);
   try {
-    showMessage((await send(address, { runs: rows.map((row) => row.dataset.name), ...facts })).message);
-    for (const row of rows) row.querySelector("input").checked = false;
-    await renewRows(rows.map((row) => row.dataset.name));
+    showMessage((await send(address, { runs: names, ...facts })).message);
+    for (const row of allRows()) if (names.includes(row.dataset.name)) row.querySelector("input").checked = false;
+    await renewRows(names);
   } catch (error) { showMessage(error.message); }
   arrange();
 }
