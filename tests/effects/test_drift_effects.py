@@ -104,6 +104,18 @@ def test_base_is_measured_at_the_noisy_latents_of_its_own_sampling(prepare: Prep
     torch.testing.assert_close(second.x_t, b**0.5 * x_0 + (1 - b) ** 0.5 * eps, rtol=1e-3, atol=1e-3)
 
 
+# breaks if a single caption is measured with one noise only
+@pytest.mark.effect("run.drift.prompts")
+def test_fewer_captions_are_repeated_with_other_noise(prepare: Prepare) -> None:
+    settings = {"data__captions__template": "a photo of {trigger}", "run__drift__prompts": 3}
+    meter = meter_of(prepare(**WORDS | settings))
+    meter.measure()
+    requests = [prompt.request for prompt in meter.prompts["class"]]
+    assert [request.prompt for request in requests] == ["a photo of dog"] * 3
+    [[first, _]] = meter._of_base["class"]
+    assert first.x_t.flatten(1).unique(dim=0).shape[0] == 3
+
+
 # breaks if held-out images are not measured, or more of them than prompts
 @pytest.mark.effect("run.drift.prompts")
 def test_held_out_captions_are_measured_on_their_own_images(prepare: Prepare) -> None:

@@ -90,8 +90,8 @@ class DriftSettings(Section):
 
     prompts: Annotated[int, Field(gt=0, le=1000), FREE] = 4
     """How many captions with the trigger are measured, the first different ones of the data sets, each also with
-    `data.captions.class_word` in its place; and how many held-out images of each set, if `run.validation` measures
-    any."""
+    `data.captions.class_word` in its place; if there are fewer, they are repeated with other noise. Also how many
+    held-out images of each set, if `run.validation` measures any."""
 
     unrelated: Annotated[Names, FREE] = UNRELATED
     """Prompts for what the model should not forget. Choose prompts that your model can generate, without the trigger

@@ -4,7 +4,7 @@ ones."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import cycle, islice
 
 from mezzotint.data.schedule.captions import Changes, without_changes
 from mezzotint.data.schedule.preserved import with_class_word
@@ -61,7 +61,8 @@ def _negative(recipe: Recipe) -> str:
 def _texts(recipe: Recipe, dataset: Dataset) -> Mapping[str, Sequence[tuple[str, str]]]:
     """Pairs of texts by group: for the trained model, and for the base, which does not know learned tokens."""
     triggers, classes = [], []
-    for caption, preserved in islice(_with_trigger(recipe, dataset), recipe.run.drift.prompts):
+    count = recipe.run.drift.prompts
+    for caption, preserved in islice(cycle(list(islice(_with_trigger(recipe, dataset), count))), count):
         has_token = any(token in caption for token in recipe.model.tokens.all)
         triggers.append((caption, preserved if has_token else caption))
         classes.append((preserved, preserved))
