@@ -158,7 +158,7 @@ def test_card_and_model_choose_the_recipe() -> None:
 def test_shipped_model_is_taught_as_in_the_demonstrations() -> None:
     recipe = recipe_of(propose(choose(model=MINI, card=None)))
     assert (recipe.run.name, recipe.model.train, recipe.model.tokens.words) == ("sks-dog", ("denoiser",), {})
-    assert recipe.objective.preserve.weight == 3
+    assert recipe.objective.preserve.weight == 1.25
     captioned = replace(PHOTOS, captions=10)
     edit = recipe_of(propose(choose(model=MINI, goal="edit", data=captioned, before="/b", before_image="/b/1.png")))
     assert (edit.model.task, edit.run.steps, edit.data.condition_dropout) == ("edit", 850, 0.05)

@@ -33,7 +33,7 @@ _OF_SHIPPED: Mapping[bool, tuple[Mapping[str, Any], str]] = {
 }  # fmt: skip
 """By whether it learns to edit: what demonstrations change in the recipes of the model that ships, and the reason."""
 
-_SHIPPED_WEIGHT = 3
+_SHIPPED_WEIGHT = 1.25
 _SHIPPED_PROMPTS = ("a red circle", "a blue square", "a yellow star", "a green circle", "a black square", "a pink star")
 """Of preservation, in the same demonstration."""
 
