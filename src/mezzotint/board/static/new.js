@@ -213,6 +213,7 @@ async function result(url, value, isCurrent) {
 }
 
 async function measure(key) {
+  if (key !== measured) return;  // a choice was taken back meanwhile
   const { base, changes } = proposal;
   const answer = await result("/api/new/memory", { base, changes, memory: byId("memory").value }, () => key === measured);
   if (!answer) return;
@@ -235,6 +236,7 @@ function examining() {
 }
 
 async function examine(key) {
+  if (!proposal.base) return;
   const { base, changes, data: { images, clips } } = proposal;
   const answer = await result("/api/new/doctor", { base, changes, samples: String(images + clips) }, () => key === examined);
   if (!answer) return;
