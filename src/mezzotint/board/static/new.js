@@ -236,7 +236,7 @@ function examining() {
 }
 
 async function examine(key) {
-  if (!proposal.base) return;
+  if (!proposal.base) { examined = ""; return; }
   const { base, changes, data: { images, clips } } = proposal;
   const answer = await result("/api/new/doctor", { base, changes, samples: String(images + clips) }, () => key === examined);
   if (!answer) return;
